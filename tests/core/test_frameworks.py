@@ -9,7 +9,7 @@ from trainmaster.api.states import Phase
 from trainmaster.core.environment import training_plan
 from trainmaster.core.failures import classes, tracebacks
 from trainmaster.core.failures.failures import of_rank
-from trainmaster.core.situation.facts import Slot
+from trainmaster.core.situation.slots import Slot
 from trainmaster.wire.messages import ExitReport, Heartbeat
 from trainmaster.wire.states import Verb
 

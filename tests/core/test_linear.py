@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from trainmaster.api.job import TrainingJob
 from trainmaster.core.decide import decide
-from trainmaster.core.regime import roster
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.regime.choice import look
 from trainmaster.core.states.actions import GiveOrders
 from trainmaster.core.states.observed import Observed, Obstacle, Replica
 from trainmaster.intake import Intake, Speaker
@@ -58,7 +57,7 @@ def starting(size: int) -> World:
 
 
 def training(size: int) -> World:
-    found = roster.roster(Facts(*starting(size), NOW))
+    found = look(*starting(size), NOW).regime.roster
     assert found is not None
     beat = running(a_heartbeat(), found, step=5)
     replicas = tuple(saying(a_replica(index), beat) for index in range(size))

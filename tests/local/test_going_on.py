@@ -12,7 +12,7 @@ import pytest
 from trainmaster.api.states import Phase
 from trainmaster.api.status import Goodput, Progress, RestartRecord, TrainingJobStatus
 from trainmaster.core.regime import beginning
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.regime.choice import look
 from trainmaster.core.states.observed import Observed
 from trainmaster.local.session import begin
 from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
@@ -107,7 +107,7 @@ def test_a_run_that_was_stopped_while_it_waited_costs_no_more_than_until_then(tm
     assert [line.seconds_lost for line in job.status.restarts] == [2.0, 5.0]
     assert job.status.restarts[0] == old
     assert (job.status.restart_count, job.status.running_time) == (2, trained), "what is older is not corrected"
-    assert beginning.held_until(Facts(job, Observed(), written)) is None
+    assert beginning.held_until(look(job, Observed(), written)) is None
 
 
 def test_a_cause_that_a_run_did_not_hear_before_its_end_is_not_waited_for(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ from trainmaster.core.rules import (
     suspension,
 )
 from trainmaster.core.situation import places
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.core.states.observed import Replica, ReplicaPhase
 from trainmaster.core.states.verdict import NOTHING, Verdict

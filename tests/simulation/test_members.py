@@ -10,7 +10,8 @@ from trainmaster.core import figures
 from trainmaster.core.failures import ledger
 from trainmaster.core.regime import membership
 from trainmaster.core.rules import members
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.wire.messages import Rendezvous
 
 from tests.simulation.members import LONELY, Lonely, starts

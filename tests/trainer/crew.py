@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.core.regime.roster import roster
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.regime.choice import look
 from trainmaster.core.states.observed import Observed, Replica
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import CheckpointRecord, Rendezvous
@@ -72,7 +71,7 @@ class Crew:
 
     def write_roster(self) -> None:
         """As the operator decides it and the agent writes it, when somebody comes, goes or moves."""
-        found = roster(Facts(self._job(), Observed(tuple(map(self._pod, self._present())), service=True), NOON))
+        found = look(self._job(), Observed(tuple(map(self._pod, self._present())), service=True), NOON).regime.roster
         if found is None:
             return  # nobody is there to be told
         temporary = self.roster_file.with_suffix(".new")

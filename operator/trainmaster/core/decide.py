@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core.regime.choice import look
 from trainmaster.core.report import events
 from trainmaster.core.report import status as report
 from trainmaster.core.rules import (
@@ -32,7 +33,6 @@ from trainmaster.core.rules import (
     standby,
     suspension,
 )
-from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.actions import Action, PostEvent
 from trainmaster.core.states.observed import Observed
 
@@ -78,7 +78,7 @@ class Decision:
 
 def decide(job: TrainingJob, observed: Observed, now: datetime) -> Decision:
     """Return what should happen to `job`, given what exists and the time."""
-    facts = Facts(job, observed, now.replace(microsecond=now.microsecond // 1000 * 1000))  # as precise as in a status
+    facts = look(job, observed, now.replace(microsecond=now.microsecond // 1000 * 1000))  # as precise as in a status
     soonest = facts.now + _TICK  # facts round the time down, so what is due within this millisecond is not due yet
     actions: list[Action] = []
     wakes: list[datetime] = []
@@ -86,7 +86,7 @@ def decide(job: TrainingJob, observed: Observed, now: datetime) -> Decision:
         verdict = rule(facts)
         if verdict.status is not None:
             status = report.describe(facts, verdict.status)
-            return Decision(status, events=events.between(job, status), again=True)
+            return Decision(status, events=events.between(facts, status), again=True)
         actions += verdict.actions
         wakes += [verdict.wake_at] if verdict.wake_at else []
         if verdict.final:
@@ -96,4 +96,4 @@ def decide(job: TrainingJob, observed: Observed, now: datetime) -> Decision:
         status = job.status
     wakes += [wake for wake in (report.next_refresh(facts, status),) if wake]
     wake_at = max(min(wakes), soonest) if wakes else None
-    return Decision(status, tuple(actions), events.between(job, status), wake_at)
+    return Decision(status, tuple(actions), events.between(facts, status), wake_at)

@@ -19,9 +19,9 @@ from trainmaster.api.states import Phase
 from trainmaster.api.status import CheckpointStatus, Progress, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import ledger
+from trainmaster.core.regime.choice import look
 from trainmaster.core.report import status as report
 from trainmaster.core.report.starting import waits_for
-from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.actions import PostEvent
 from trainmaster.core.states.observed import Observed
 from trainmaster.listening.listener import Listener
@@ -138,7 +138,7 @@ class Session:
         seen = await self._platform.observe(self._platform.key)
         if not seen:
             return
-        facts = Facts(*seen, now())
+        facts = look(*seen, now())
         if what := waits_for(facts, facts.status.phase):
             self._audience.waiting(what)
         self._audience.progress(facts.status, report.progress(facts, facts.status))
@@ -193,7 +193,7 @@ def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
 
 def _kept(job: TrainingJob, before: TrainingJobStatus) -> TrainingJobStatus:
     """Return what goes on from the earlier run: its ledger with its figures, and the step it had to resume before."""
-    facts = Facts(job.model_copy(update={"status": before}), Observed(), now())
+    facts = look(job.model_copy(update={"status": before}), Observed(), now())
     heard = ledger.overtaken(before, "stopped")
     return TrainingJobStatus(
         restarts=ledger.left_behind(heard),

@@ -6,7 +6,7 @@ import pytest
 from trainmaster.api.status import RestartRecord
 from trainmaster.core.failures import budgets, classes, failures
 from trainmaster.core.failures.failures import Failure
-from trainmaster.core.situation.facts import Slot
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.observed import Replica
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport
 

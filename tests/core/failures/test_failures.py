@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from trainmaster.core.failures import failures
-from trainmaster.core.situation.facts import Slot
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.observed import Ending, Replica, ReplicaPhase
 from trainmaster.wire.messages import ErrorReport, ExitReport
 

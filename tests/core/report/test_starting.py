@@ -1,14 +1,14 @@
 """What the start of an attempt waits for is told to whoever watches it."""
 
+from trainmaster.core.regime.choice import look
 from trainmaster.core.report.starting import waits_for
-from trainmaster.core.situation.facts import Facts
 
 from tests.core.stage import Stage, a_running_group, a_stage
 
 
 def told(stage: Stage) -> str:
     """The half sentence of this moment."""
-    facts = Facts(stage.job, stage.observed, stage.now)
+    facts = look(stage.job, stage.observed, stage.now)
     return waits_for(facts, facts.status.phase)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trainmaster.core.failures import failures, fingerprint, signatures
 from trainmaster.core.situation import credible
 from trainmaster.core.situation.credible import doubt
-from trainmaster.core.situation.facts import Slot
+from trainmaster.core.situation.slots import Slot
 from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import (

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from trainmaster.api.status import AvoidedNode, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.situation import spares, unreachable
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 
 AVOIDED_SECONDS = 3600
 CUT_OFF_SECONDS = 600  # a dead node has left the cluster by then
@@ -45,7 +46,7 @@ def with_cut_off(facts: Facts, lost: Sequence[Slot]) -> tuple[AvoidedNode, ...]:
     return (*facts.status.avoided_nodes, *found)
 
 
-def moved(facts: Facts, leaving: list[Slot], sentence: str) -> TrainingJobStatus:
+def moved(facts: Facts, leaving: Sequence[Slot], sentence: str) -> TrainingJobStatus:
     """Return the status with other replicas for these. A member joins again when its next replica is there."""
     nodes = {slot.replica.node for slot in leaving if slot.replica}
     beside = {slot.key for slot in facts.spares}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from trainmaster.api.status import RestartRecord
 from trainmaster.core import figures
 from trainmaster.core.failures import classes, fingerprint, last_lines, signatures, tracebacks
-from trainmaster.core.situation.facts import Slot
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.observed import Ending, Replica
 from trainmaster.wire import names
 from trainmaster.wire.messages import ExitReport

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
 
-from trainmaster.api.replicas import TPU
 from trainmaster.api.states import TERMINAL, Phase, RestartDecision
 from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord, TrainingJobStatus
 from trainmaster.core import figures
@@ -18,7 +17,6 @@ from trainmaster.core.situation import parting
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import ending
 from trainmaster.core.states.phases import GATHERING
-from trainmaster.wire.strategies import OWN_REMAINDERS, STRATEGIES
 
 Lines = tuple[RestartRecord, ...]
 
@@ -113,7 +111,7 @@ def judged(
     before = before if symptom or alone else all_closed(before, facts.now)
     stop = budgets.reason_to_stop(facts.job, before, failure, symptom.time if symptom else facts.now)
     changed = changed or facts.status
-    line = _line(facts, failure, stop, symptom, _remembers(facts, changed))
+    line = _line(facts, failure, stop, symptom, facts.regime.remembers(changed))
     counted_before = symptom is not None and symptom.decision == RestartDecision.RESTART
     counted = dataclasses.replace(
         changed,
@@ -212,7 +210,7 @@ def resumed(facts: Facts, lines: Lines) -> Lines:
 
     The steps of a line that another run has left behind were an estimate, too.
     """
-    if told_late.of_a_script(facts):
+    if facts.regime.tells_steps_late():
         return all_closed(told_late.corrected(lines, facts.resumed_step), facts.now)
     return all_closed(told_late.shared(lines, _since_the_last_try(facts, lines), facts.resumed_step), facts.now)
 
@@ -234,7 +232,7 @@ def resumed_at(facts: Facts) -> int:
     """
     if facts.resumed_step is not None:
         return facts.resumed_step
-    if told_late.of_a_script(facts):
+    if facts.regime.tells_steps_late():
         return reached(facts)
     return facts.checkpoint.step if facts.checkpoint else 0
 
@@ -298,10 +296,10 @@ def _placed(facts: Facts, failure: Failure) -> Failure:
 
 
 def _seconds_to_detect(facts: Facts, failure: Failure, symptom: RestartRecord | None) -> float | None:
-    """Return the seconds of standstill before a failure was noticed; None: none. Independent members stop alone."""
+    """Return the seconds of standstill before a failure was noticed; None: none."""
     told = [failure.seconds_to_detect, (symptom.seconds_to_detect or 0.0) if symptom else 0.0]
-    if symptom is None and facts.status.phase == Phase.RUNNING and not facts.job.spec.independent:
-        told.append(facts.overdue_seconds)
+    if symptom is None:
+        told.append(facts.regime.overdue_seconds())
     since = facts.status.running_time or facts.now
     longest = max(0.0, (facts.now - since).total_seconds())
     return round(min(max(told), longest), 1) or None
@@ -313,7 +311,7 @@ def _line(
     resumes_at = facts.checkpoint.step if facts.checkpoint else 0
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     newer = " or a newer one in memory" if remembered else ""
-    script = told_late.of_a_script(facts)
+    script = facts.regime.tells_steps_late()
     # A rank's last word tells what its try has trained; of a replica that is lost while ranks load, nobody knows more.
     loads = facts.status.phase == Phase.STARTING and " rank " not in failure.replica
     gathers = symptom is None and (loads or facts.status.phase in GATHERING) and 0 < step <= _fallen_from(facts)
@@ -324,9 +322,8 @@ def _line(
         why = f"Restarting from an older checkpoint than that of step {older}, which may hold what went wrong."
         why += _remark(failure)
     if stop:
-        # Where members live alone, the end of another member is no cause.
-        echo = failure.failure_class in classes.SYMPTOMS and not facts.job.spec.independent
-        decision, why = (RestartDecision.WAIT, _HEARING + stop.why) if echo else (RestartDecision.STOP, stop.why)
+        secondary = facts.regime.is_secondary(failure.failure_class)
+        decision, why = (RestartDecision.WAIT, _HEARING + stop.why) if secondary else (RestartDecision.STOP, stop.why)
     return RestartRecord(
         attempt=symptom.attempt if symptom else facts.status.attempt,
         time=symptom.time if symptom else facts.now,
@@ -351,19 +348,6 @@ def _remark(failure: Failure) -> str:
     kind = classes.of(failure.failure_class)
     remarks = (["It costs no restart budget."] if kind.free else []) + ([kind.hint] if kind.hint else [])
     return "".join(f" {remark}" for remark in remarks)
-
-
-def _remembers(facts: Facts, changed: TrainingJobStatus) -> bool:
-    """Return whether memory may have a newer state. Where replicas are replaced, one that is left needs all of it."""
-    spec = facts.job.spec
-    off = spec.checkpoint.memory_every_steps == 0 or spec.independent or spec.workers.accelerator == TPU
-    if spec.training.task is None or off or any(slot.stale for slot in facts.slots):  # these replicas are made anew
-        return False
-    replaced = changed.incarnations
-    if replaced == facts.status.incarnations:
-        return True
-    alike = STRATEGIES[spec.strategy.type].replicated_snapshots and spec.strategy.compression not in OWN_REMAINDERS
-    return alike and any(replaced.get(slot.key, 0) == slot.incarnation for slot in facts.slots)
 
 
 def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord, stop: Stop | None) -> TrainingJobStatus:

@@ -17,14 +17,9 @@ Lines = tuple[RestartRecord, ...]
 def awaited(facts: Facts, status: TrainingJobStatus) -> bool:
     """Return whether a script has failed and its next step, which it will tell, has not been told yet."""
     lines = status.restarts
-    if not of_a_script(facts) or not lines or lines[-1].seconds_lost is not None:
+    if not facts.regime.tells_steps_late() or not lines or lines[-1].seconds_lost is not None:
         return False
     return bool(_owed(lines)) and all(rank.phase == "load" for rank in facts.ranks)
-
-
-def of_a_script(facts: Facts) -> bool:
-    """Return whether the ranks run a script and start together."""
-    return bool(facts.job.spec.training.command) and not facts.job.spec.independent
 
 
 def corrected(lines: Lines, resumed_step: int | None) -> Lines:

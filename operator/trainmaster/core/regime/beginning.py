@@ -3,14 +3,13 @@
 from datetime import datetime
 
 from trainmaster.core.failures import budgets, ledger
-from trainmaster.core.regime.roster import roster
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import phases
 
 
 def may_run(facts: Facts) -> bool:
     """Return whether the order to run is given now. The phase Starting is written first."""
-    return roster(facts) is not None and not ledger.undecided(facts.status) and held_until(facts) is None
+    return facts.regime.roster is not None and not ledger.undecided(facts.status) and held_until(facts) is None
 
 
 def held_until(facts: Facts) -> datetime | None:

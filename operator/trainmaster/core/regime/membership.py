@@ -1,32 +1,23 @@
-"""Decide which members take part, where members come and go one by one (ParameterServer, Gossip).
+"""Find out which members take part, where members come and go one by one (ParameterServer, Gossip).
 
-An attempt begins as a group: all replicas are there, and a loss means a new attempt, until every agent has reported
-that it began. From then on (phase Running) each member lives alone. The members are written in `status.starts` before
-any agent is told.
+The members are written in `status.starts` before any agent is told.
 """
 
 import dataclasses
 from collections.abc import Collection
 from datetime import datetime
 
-from trainmaster.api.states import Phase
-from trainmaster.api.status import Founders, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import budgets
 from trainmaster.core.situation import clocks
-from trainmaster.core.situation.facts import Facts, Slot, began
-from trainmaster.core.states import phases
+from trainmaster.core.situation.facts import Facts, began
+from trainmaster.core.situation.slots import Slot
 from trainmaster.wire import names
 from trainmaster.wire.messages import Rendezvous
 from trainmaster.wire.states import AgentState
 
 # A member whose agent does not report to a new operator is left out of the roster after this.
 SILENCE_SECONDS = 30
-
-
-def alone(facts: Facts) -> bool:
-    """Return whether a loss concerns the lost member only."""
-    return facts.job.spec.independent and facts.status.phase == Phase.RUNNING
 
 
 def members(facts: Facts) -> tuple[Slot, ...]:
@@ -36,9 +27,9 @@ def members(facts: Facts) -> tuple[Slot, ...]:
 
 def would_mix(facts: Facts) -> bool:
     """Return whether a member that waits to join was made of another spec than members that train."""
-    if not alone(facts) or not any(slot.stale for slot in members(facts)):
+    if not any(slot.stale for slot in members(facts)):
         return False
-    return any(slot.ready and not slot.stale and slot.key not in facts.status.starts for slot in facts.slots)
+    return any(slot.ready and not slot.stale and slot.key not in facts.status.starts for slot in facts.regime.apart())
 
 
 def start_of(facts: Facts, slot: Slot) -> int:
@@ -101,33 +92,6 @@ def is_back(facts: Facts, slot: Slot) -> bool:
     if facts.job.spec.training.command or is_at(facts, slot, AgentState.FINISHED):
         return trains(facts, slot)
     return trains(facts, slot) and slot.past_loading
-
-
-def all_began(facts: Facts) -> bool:
-    """Return whether every agent runs the attempt or has finished: from now on each member lives alone."""
-    return bool(facts.slots) and all(trains(facts, slot) for slot in facts.slots)
-
-
-def somebody_trains(facts: Facts) -> bool:
-    """Return whether a worker trains: it has been given work, which takes all servers."""
-    return any(is_back(facts, slot) for slot in facts.slots if slot.role == names.WORKER)
-
-
-def written(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
-    """Return the status with what is written of the members when its phase begins."""
-    if status.phase in phases.GATHERING or status.phase == Phase.SUSPENDED:
-        return dataclasses.replace(status, starts={}, founders=None)
-    if status.phase != Phase.STARTING or status.starts or not facts.job.spec.independent:
-        return status
-    founders = Founders(workers=facts.job.spec.workers.replicas, parameter_servers=facts.job.spec.servers)
-    # No member has begun yet, unless the status was lost meanwhile.
-    begun = {slot.key: slot.heartbeat.start or 0 for slot in facts.slots if slot.heartbeat and _has_begun(facts, slot)}
-    starts = {slot.key: begun.get(slot.key, 0) for slot in facts.slots}
-    return dataclasses.replace(status, starts=starts, founders=founders)
-
-
-def _has_begun(facts: Facts, slot: Slot) -> bool:
-    return slot.heartbeat is not None and began(slot.heartbeat, facts.status.attempt)
 
 
 def first_ranks(facts: Facts) -> dict[str, int]:

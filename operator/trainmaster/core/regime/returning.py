@@ -10,7 +10,8 @@ from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core.failures import ledger, told_late
 from trainmaster.core.failures.ledger import Lines
 from trainmaster.core.regime import membership
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.wire import names
 
 

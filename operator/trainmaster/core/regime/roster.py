@@ -5,20 +5,18 @@ that was killed in mid-start derives the same one again.
 """
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from trainmaster.core.failures import ledger
 from trainmaster.core.regime import membership
-from trainmaster.core.situation.facts import Facts, Slot, began, once
+from trainmaster.core.situation.facts import Facts, began
+from trainmaster.core.situation.slots import Slot
 from trainmaster.wire import frameworks, names
 from trainmaster.wire.messages import Heartbeat, Member, Rendezvous, Roster
 
 
-@once
-def roster(facts: Facts) -> Roster | None:
-    """Return the roster of the present attempt; None while a replica that it needs is missing."""
-    if facts.job.spec.independent:
-        return _of_members(facts)
+def of_group(facts: Facts) -> Roster | None:
+    """Return the roster of a group of all slots; None while one of them is missing."""
     if not facts.complete:
         return None
     members, rank = [], 0
@@ -29,29 +27,23 @@ def roster(facts: Facts) -> Roster | None:
         members.append(member)
         rank += slot.ranks
     first = facts.slots[0]
-    meeting = _rendezvous(facts)
+    place = meeting(facts)
     before = facts.status.resume_before
     doubted = ledger.doubted_attempt(facts.status)
-    return Roster(facts.status.attempt, tuple(members), _address(first), meeting, before, doubted) if meeting else None
+    return Roster(facts.status.attempt, tuple(members), _address(first), place, before, doubted) if place else None
 
 
 def _with_ports(facts: Facts, slot: Slot, member: Member) -> Member | None:
     """Return the member with a port for each rank, where its framework needs them; None: its agent offers none yet."""
     if not frameworks.has_ports(facts.job.spec.training.framework):
         return member
-    door = _door(facts, slot)
-    return dataclasses.replace(member, ports=door.ports) if door and len(door.ports) == member.ranks else None
+    offer = door(facts, slot)
+    return dataclasses.replace(member, ports=offer.ports) if offer and len(offer.ports) == member.ranks else None
 
 
-def _of_members(facts: Facts) -> Roster | None:
-    """Return the roster where members come and go: all at the start, later those that take part; None: not yet."""
-    alone = membership.alone(facts)
-    if membership.silent_until(facts) if alone else not facts.complete:
-        return None
-    held = membership.held(facts) if alone else {}
-    present = [slot for slot in membership.members(facts) if _takes_part(facts, slot, held)] if alone else facts.slots
-    place = membership.meeting(facts) if alone else _rendezvous(facts)
-    if place is None or not present or not all(_door(facts, slot) for slot in present):
+def of_members(facts: Facts, present: Sequence[Slot], place: Rendezvous | None) -> Roster | None:
+    """Return the roster of members that come and go, of whom these are present; None: it cannot be said yet."""
+    if place is None or not present or not all(door(facts, slot) for slot in present):
         return None
     lines = _lines(facts, {slot.key for slot in present})
     before = facts.status.resume_before
@@ -75,17 +67,13 @@ def _away(member: Member) -> Member:
     return dataclasses.replace(member, address="")
 
 
-def _takes_part(facts: Facts, slot: Slot, held: Collection[str]) -> bool:
-    return slot.ready and slot.key not in held and _door(facts, slot) is not None
-
-
 def _line(facts: Facts, slot: Slot, first_rank: int) -> Member:
-    door = _door(facts, slot)
-    ports, start = door.ports if door else (), membership.start_of(facts, slot)
+    offer = door(facts, slot)
+    ports, start = offer.ports if offer else (), membership.start_of(facts, slot)
     return dataclasses.replace(_member(slot, first_rank), ports=ports, start=start)
 
 
-def _door(facts: Facts, slot: Slot) -> Rendezvous | None:
+def door(facts: Facts, slot: Slot) -> Rendezvous | None:
     """Return the address in use where it trains at this start, else the one its agent offers for the next; or None."""
     attempt, beat = facts.status.attempt, slot.heartbeat
     if beat is None:
@@ -103,13 +91,13 @@ def _address(slot: Slot) -> str:
     return slot.replica.address if slot.replica else ""
 
 
-def _rendezvous(facts: Facts) -> Rendezvous | None:
+def meeting(facts: Facts) -> Rendezvous | None:
     """Return where the attempt meets: at the first worker, without ports, as each member has its own. None: no offer.
 
     It may have finished before the others: its offer is for the attempt after this one.
     """
-    door = _door(facts, facts.slots[0])
-    return dataclasses.replace(door, ports=()) if door else None
+    offer = door(facts, facts.slots[0])
+    return dataclasses.replace(offer, ports=()) if offer else None
 
 
 def _is_at_hand(heartbeat: Heartbeat, attempt: int) -> bool:

@@ -4,7 +4,6 @@ from typing import Literal
 
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core.regime import membership
 from trainmaster.core.report import saving, stragglers, tracking, waits
 from trainmaster.core.situation import edits, measures, obstacles, parting, sidecars
 from trainmaster.core.situation.facts import Facts
@@ -94,7 +93,7 @@ def trains(status: TrainingJobStatus) -> bool:
 def _training(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[str, bool, str, str]:
     if phase != Phase.RUNNING:
         return TRAINING, False, phase, f"The job is {phase}."
-    if facts.job.spec.independent and not trains(facts.status) and not membership.somebody_trains(facts):
+    if not trains(facts.status) and not facts.regime.takes_steps():
         return TRAINING, False, LOADING, f"Attempt {status.attempt} has begun; no worker trains yet."
     return TRAINING, True, phase, f"Attempt {status.attempt} trains."
 

@@ -4,21 +4,21 @@ They are posted after the write, so no event tells of what did not happen; a cra
 fact.
 """
 
-from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.report import conditions, saving, stragglers
 from trainmaster.core.situation import ahead, edits, measures, obstacles, parting, sidecars
+from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.actions import PostEvent
 
 _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
 
 
-def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
+def between(facts: Facts, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     """Return the events of this step, oldest first."""
-    old = job.status
+    old = facts.job.status
     told = [_unsupported(old, new), _rewound(old, new), _obstacle(old, new)]
-    told += [_replaced(job, new), _alone(old, new), _phase(old, new)]
+    told += [_replaced(facts, new), _alone(old, new), _phase(old, new)]
     told += [_vanishing(old, new), _no_figure(old, new)]
     told += [_stepped_in(old, new), _straggling(old, new), _unsaved(old, new), _edited(old, new), _kept(old, new)]
     return tuple(event for event in told if event is not None)
@@ -55,27 +55,21 @@ def _rewound(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None
     return PostEvent("Warning", "StatusRestored", new.message or "")
 
 
-def _replaced(job: TrainingJob, new: TrainingJobStatus) -> PostEvent | None:
+def _replaced(facts: Facts, new: TrainingJobStatus) -> PostEvent | None:
     """Return the event of a new incarnation; None where there is none, or the event of a restart covers it.
 
     No replica is made for a job that has ended, for a worker that is done, or for a member that is not wanted.
     """
-    old = job.status
+    old = facts.job.status
     changed = [key for key, number in new.incarnations.items() if old.incarnations.get(key, 0) != number]
     if not changed or _restarts(old, new) or _rewound(old, new) or new.phase in TERMINAL:
         return None
     reason = "ReplicaReplaced"
     if all(key in new.done for key in changed):
         reason = "WorkerFinished"
-    elif job.spec.independent and not any(_is_wanted(job, key) for key in changed):
+    elif all(facts.regime.has_dismissed(key) for key in changed):
         reason = "MemberDismissed"
     return PostEvent("Normal", reason, new.message or ", ".join(changed))
-
-
-def _is_wanted(job: TrainingJob, key: str) -> bool:
-    """Return whether the spec asks for this member."""
-    role, _, index = key.rpartition("-")
-    return role in job.spec.roles and int(index) < job.spec.roles[role].replicas
 
 
 def _stepped_in(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:

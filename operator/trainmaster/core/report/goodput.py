@@ -18,7 +18,7 @@ from typing import Any
 from trainmaster.api.states import Phase
 from trainmaster.api.status import Goodput, TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.failures import ledger, told_late
+from trainmaster.core.failures import ledger
 from trainmaster.core.regime import returning
 from trainmaster.core.report import conditions
 from trainmaster.core.situation.facts import Facts
@@ -54,7 +54,7 @@ def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
 
 def _trains(facts: Facts, status: TrainingJobStatus) -> bool:
     """Return whether steps are made, by the written status: a script that has failed tells its next step later."""
-    late = told_late.of_a_script(facts) and ledger.is_open(status)
+    late = facts.regime.tells_steps_late() and ledger.is_open(status)
     return conditions.trains(status) and not late
 
 

@@ -14,11 +14,12 @@ from trainmaster.api.code import CodeUrl
 from trainmaster.api.states import Phase
 from trainmaster.api.status import CodeStatus, Progress, ReplicaStatus, TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.failures import ledger, told_late
-from trainmaster.core.regime import beginning, membership, returning
+from trainmaster.core.failures import ledger
+from trainmaster.core.regime import beginning
 from trainmaster.core.report import conditions, goodput, history, waits
 from trainmaster.core.situation import measures, obstacles
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.wire import messages, names
 from trainmaster.wire.states import AgentState
@@ -41,19 +42,21 @@ def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
 
 def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     phase = _phase(facts, status)
+    # What agents say after the end closes nothing: an ended job does not change.
+    goes_on = phase in (Phase.RUNNING, Phase.SUCCEEDED) and not facts.status.finished
     stated = conditions.of(facts, status, phase)
     described = dataclasses.replace(
         status,
         phase=phase,
         observed_generation=facts.job.generation,
         conditions=stated,
-        restarts=_restarts(facts, status, phase),
+        restarts=facts.regime.with_costs(status, phase) if goes_on else status.restarts,
         resume_before=ledger.resume_before(facts, status),
         done=status.done if _same_try(facts, status, phase) else (),
         code=_code(facts),
         message=_not_about_an_older_spec(facts, status),
     )
-    described = _started(facts, membership.written(facts, described))
+    described = _started(facts, facts.regime.written(described))
     if facts.status.finished or (described == facts.status and not _due(facts)):
         return described
     refreshed = _refreshed(facts, described)
@@ -140,38 +143,10 @@ def _phase(facts: Facts, status: TrainingJobStatus) -> Phase:
     if (status.incarnations, status.absent) != (facts.status.incarnations, facts.status.absent):
         return status.phase  # the replicas that the facts speak of are not those to come
     if beginning.may_run(facts):
-        return Phase.STARTING if status.phase in phases.GATHERING else _running(facts, status.phase)
+        if status.phase in phases.GATHERING:
+            return Phase.STARTING
+        return Phase.RUNNING if status.phase == Phase.STARTING and facts.regime.has_begun() else status.phase
     return status.phase
-
-
-def _running(facts: Facts, phase: Phase) -> Phase:
-    there = membership.all_began if facts.job.spec.independent else _all_train
-    return Phase.RUNNING if phase == Phase.STARTING and there(facts) else phase
-
-
-def _restarts(facts: Facts, status: TrainingJobStatus, phase: Phase) -> ledger.Lines:
-    """Return the ledger: its open lines get their cost when training goes on; in a group, when all train.
-
-    The end closes what is open yet: a group may finish before it is seen to train, and nobody waits for a member that
-    is away. What agents say afterwards closes nothing: an ended job does not change.
-    """
-    if facts.status.finished or phase not in (Phase.RUNNING, Phase.SUCCEEDED):
-        return status.restarts
-    if not facts.job.spec.independent:
-        goes_on = phase == Phase.SUCCEEDED or not told_late.awaited(facts, status)
-        return ledger.resumed(facts, status.restarts) if goes_on else status.restarts
-    # Else a member was told to start again just now, and its heartbeat is from before that.
-    unchanged = status.starts == facts.status.starts and status.incarnations == facts.status.incarnations
-    lines = returning.closed(facts, status.restarts) if unchanged else status.restarts
-    return ledger.all_closed(lines, facts.now) if phase == Phase.SUCCEEDED else lines
-
-
-def _all_train(facts: Facts) -> bool:
-    """Return whether all agents train the present attempt or have finished, and no rank loads (scripts cannot say)."""
-    running = facts.at_attempt(AgentState.RUNNING)
-    if not running or len(running) + len(facts.at_attempt(AgentState.FINISHED)) < len(facts.slots):
-        return False
-    return bool(facts.job.spec.training.command) or all(slot.past_loading for slot in running)
 
 
 def _ranks(slot: Slot) -> tuple[messages.RankProgress, ...]:
@@ -205,17 +180,13 @@ def _waiting(facts: Facts, status: TrainingJobStatus) -> str:
 def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
     """Return how far the workers are now."""
     before = facts.status.progress or Progress()
-    ranks = sorted(
-        (rank for slot in _speaking(facts) for rank in _ranks(slot) if slot.role == names.WORKER),
-        key=lambda rank: rank.rank,
-    )
-    if facts.job.spec.independent:  # the first worker may have just come
-        ranks = [rank for rank in ranks if rank.phase != "load"]
+    told = [rank for slot in _speaking(facts) for rank in _ranks(slot) if slot.role == names.WORKER]
+    ranks = sorted(facts.regime.heard(told), key=lambda rank: rank.rank)
     total = _total(facts, ranks, before)
     if not ranks or ranks[0].phase == "load":
         return dataclasses.replace(before, total_steps=total, eta=None, time=facts.now)
-    told = figures.count(ranks[0].step)  # the same rank as for loss and speed: others may have reported earlier
-    step = told if total is None else min(told, max(total, facts.resumed_step or 0))  # steps may have been lowered
+    step = figures.count(ranks[0].step)  # the same rank as for loss and speed: others may have reported earlier
+    step = step if total is None else min(step, max(total, facts.resumed_step or 0))  # steps may have been lowered
     seconds = ranks[0].step_seconds
     if facts.job.spec.training.command and ranks[0].resumed_step is None:  # they count from its restart only
         seconds = None

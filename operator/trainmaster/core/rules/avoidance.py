@@ -9,17 +9,15 @@ cannot even start (rules/elsewhere.py), or from which nothing is heard any more 
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from trainmaster.api.states import Phase
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.failures import avoided, classes, ledger
-from trainmaster.core.regime import membership
+from trainmaster.core.failures import avoided, classes
 from trainmaster.core.situation import clocks
-from trainmaster.core.situation.facts import Facts, Slot
-from trainmaster.core.states import phases
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.observed import ReplicaPhase
 from trainmaster.core.states.verdict import NOTHING, Verdict
 
@@ -54,13 +52,10 @@ def _noticed(facts: Facts) -> TrainingJobStatus | None:
 
     Only replicas that have not been told to run again are moved, so that the move costs no further restart.
     """
-    free = _free_to_move(facts)
-    if not free:
-        return None
-    if membership.alone(facts):
-        stayed = _on(free, {node.node for node in avoided.in_force(facts.status)})
-        if stayed:
-            return avoided.moved(facts, stayed, f"{_named(stayed)} leaves a node that is avoided.")
+    free = facts.regime.to_move()
+    stayed = facts.regime.to_move_at_once(free)
+    if stayed:
+        return avoided.moved(facts, stayed, f"{_named(stayed)} leaves a node that is avoided.")
     due = (line for line in reversed(_open(facts)) if _is_due(facts, line))
     return next((_avoided(facts, line, leaving) for line in due if (leaving := _on(free, {line.node}))), None)
 
@@ -71,19 +66,7 @@ def _open(facts: Facts) -> list[RestartRecord]:
     return [line for line in lines if classes.of(line.failure_class).blames_node]
 
 
-def _free_to_move(facts: Facts) -> list[Slot]:
-    """Return a whole group that gathers after a failure; of members that live alone those that have not begun again."""
-    status = facts.status
-    if membership.alone(facts):
-        ended = {key for line in _open(facts) for key in line.members or ()}
-        there = [slot for slot in membership.members(facts) if slot.key in ended]
-        return [slot for slot in there if slot.heartbeat and not membership.trains(facts, slot)]
-    if status.phase != Phase.RESTARTING or not ledger.is_open(status) or ledger.undecided(status):
-        return []
-    return [*facts.slots, *facts.spares]
-
-
-def _on(slots: list[Slot], nodes: Collection[str | None]) -> list[Slot]:
+def _on(slots: Sequence[Slot], nodes: Collection[str | None]) -> list[Slot]:
     return [slot for slot in slots if slot.replica and slot.replica.node and slot.replica.node in nodes]
 
 
@@ -101,7 +84,7 @@ def _avoided(facts: Facts, line: RestartRecord, leaving: list[Slot]) -> Training
     return avoided.avoiding(facts, node, reason + figures.sentence(line.evidence or ""), leaving)
 
 
-def _named(slots: list[Slot]) -> str:
+def _named(slots: Sequence[Slot]) -> str:
     return ", ".join(slot.key for slot in slots)
 
 
@@ -121,8 +104,7 @@ def _finds_no_place(facts: Facts, slot: Slot) -> bool:
     replica = slot.replica
     if replica is None or not replica.alive or replica.phase != ReplicaPhase.PENDING:  # true of nearly all
         return False
-    trains = facts.status.phase not in phases.GATHERING and slot.key in facts.taking_part
-    if trains and not (membership.alone(facts) and slot.key not in facts.status.starts):
+    if facts.regime.may_train(slot):
         return False
     return bool(
         replica.obstacle and replica.obstacle.reason == "Unschedulable" and "affinity" in replica.obstacle.message

@@ -9,14 +9,15 @@ from trainmaster.api.status import RestartRecord
 from trainmaster.core import figures
 from trainmaster.core.failures import classes, failures, ledger, uneven
 from trainmaster.core.failures.failures import Failure
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.verdict import NOTHING, Verdict
 
 
 def name_the_cause(facts: Facts) -> Verdict:
     """Replace the newest line of the ledger where it names only a symptom of another rank's death."""
-    symptom = ledger.unexplained(facts.status)
-    if symptom is None or facts.job.spec.independent:
+    symptom = facts.regime.to_explain()
+    if symptom is None:
         return NOTHING
     cause = _cause(facts, symptom.attempt) or uneven.behind_line(facts, symptom)
     if cause:

@@ -5,9 +5,8 @@ members come and go, those present do all the work of a task: a worker that has 
 the first worker leads (`frameworks.is_led`), its end alone counts: the others serve until they are told to end.
 """
 
-from trainmaster.core.regime import membership
 from trainmaster.core.situation import measures, parting
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import ending
 from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import names
@@ -18,8 +17,9 @@ def complete(facts: Facts) -> Verdict:
     """Set the phase Succeeded, which is final."""
     there = {slot.key for slot in facts.at_attempt(AgentState.FINISHED)}.union(facts.status.done)
     workers = [slot for slot in facts.slots if slot.role == names.WORKER]
+    needed = workers[:1] if facts.job.spec.led else facts.regime.must_finish(workers)
     finished = [slot for slot in workers if slot.key in there]
-    if len(finished) < _least(facts) or any(slot.key not in there for slot in _needed(facts, workers)):
+    if len(finished) < facts.regime.least_to_finish() or any(slot.key not in there for slot in needed):
         return NOTHING
     if facts.job.spec.led:
         message = f"{workers[0].key}, which leads the others, finished."
@@ -39,21 +39,3 @@ def _nothing_to_train(facts: Facts) -> str:
     return (
         f"The newest checkpoint is of step {began}, beyond spec.training.steps ({steps}), so nothing was left to train."
     )
-
-
-def _needed(facts: Facts, workers: list[Slot]) -> list[Slot]:
-    """Return the workers that must finish: all, or the one that leads.
-
-    Of members that come and go and share work, it is those that take part.
-    """
-    if facts.job.spec.led:
-        return workers[:1]
-    shared = facts.job.spec.elasticity is not None or facts.job.spec.training.task is not None
-    if not (shared and membership.alone(facts)):
-        return workers
-    return [slot for slot in workers if slot.key in facts.status.starts]
-
-
-def _least(facts: Facts) -> int:
-    bounds = facts.job.spec.elasticity
-    return bounds.min_replicas if bounds and membership.alone(facts) else 1

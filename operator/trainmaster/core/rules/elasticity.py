@@ -11,7 +11,6 @@ import dataclasses
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.regime import membership
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import phases
 from trainmaster.core.states.verdict import NOTHING, Verdict
@@ -25,7 +24,7 @@ PARTIAL_SECONDS = 600
 
 def fit(facts: Facts) -> Verdict:
     """Shrink a group that waits; grow one that trains."""
-    if facts.job.spec.elasticity is None or membership.alone(facts):
+    if facts.job.spec.elasticity is None or not facts.regime.group():
         return NOTHING
     replaced = _replaced(facts)
     if replaced is not None:

@@ -12,7 +12,8 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import avoided
 from trainmaster.core.situation import obstacles
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.observed import Obstacle, ReplicaPhase
 from trainmaster.core.states.verdict import NOTHING, Verdict
 

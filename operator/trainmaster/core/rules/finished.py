@@ -17,8 +17,6 @@ from trainmaster.wire.states import Verb
 
 # A replica that is still up this long after the end has an agent that gets no orders.
 GOODBYE_SECONDS = 30
-# The time that servers get to save, from SIGTERM to SIGKILL, once all workers have finished.
-LAST_WORDS_SECONDS = 20.0
 # After this time it is checked whether the actions were done; else they are repeated.
 AGAIN_SECONDS = 5
 
@@ -43,15 +41,13 @@ def finish(facts: Facts) -> Verdict:
 
 
 def _goodbye(facts: Facts) -> Orders:
-    # Servers may still be writing what the workers have just finished.
-    grace = LAST_WORDS_SECONDS if facts.job.spec.independent else Orders.grace_seconds
     code = 0 if facts.status.phase == Phase.SUCCEEDED else 1
     return Orders(
         Verb.EXIT,
         facts.status.attempt,
         f"The job has {facts.status.phase.lower()}.",
         exit_code=code,
-        grace_seconds=grace,
+        grace_seconds=facts.regime.goodbye_seconds(),
     )
 
 

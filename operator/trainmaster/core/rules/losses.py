@@ -12,17 +12,17 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import avoided, classes, failures, ledger
 from trainmaster.core.failures.failures import Failure
-from trainmaster.core.regime import membership
 from trainmaster.core.situation import spares, unreachable
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.core.states.verdict import Verdict
 
 
 def replace_lost(facts: Facts) -> Verdict:
     """Write the new incarnations, and a new attempt where ranks of the present one may run, heard of or not."""
-    lost = [slot for slot in facts.slots if _lost(facts, slot)]
-    if not lost or membership.alone(facts):
+    lost = [slot for slot in facts.regime.group() if _lost(facts, slot)]
+    if not lost:
         return Verdict(wake_at=unreachable.due(facts.job, facts.observed, facts.now))
     at_work = [slot for slot in lost if slot.key not in facts.done]
     if not at_work:

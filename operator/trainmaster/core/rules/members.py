@@ -1,7 +1,7 @@
 """Manage members that come and go: a lost or dead one starts again alone, a new one joins, the others train on.
 
-This applies only where no process group spans replicas, and only in phase Running (see `membership`). Each change is
-written before any agent is told of it, with its line in the ledger where it is a failure.
+This applies only where no process group spans replicas, and only in phase Running (see regime/independent.py). Each
+change is written before any agent is told of it, with its line in the ledger where it is a failure.
 """
 
 import dataclasses
@@ -10,16 +10,18 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import classes, failures, ledger
 from trainmaster.core.regime import membership
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire.states import AgentState
 
 
 def look_after(facts: Facts) -> Verdict:
     """Make one change of the members, the most urgent first."""
-    if not membership.alone(facts):
+    there = facts.regime.apart()
+    if not there:
         return NOTHING
-    lost = [slot for slot in facts.slots if _lost(facts, slot)]
+    lost = [slot for slot in there if _lost(facts, slot)]
     died = [slot for slot in membership.members(facts) if membership.is_at(facts, slot, AgentState.FAILED)]
     status = (
         _dismissed(facts) or _replaced(facts, lost, died) or _again(facts, died) or _joined(facts) or _begun_anew(facts)

@@ -10,7 +10,8 @@ from datetime import datetime
 
 from trainmaster.core import figures
 from trainmaster.core.situation import clocks, obstacles
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.actions import Action, CreateReplica, CreateService, DeleteReplica
 from trainmaster.core.states.observed import Replica
 from trainmaster.core.states.verdict import NOTHING, Verdict

@@ -6,9 +6,8 @@ carries the attempt, and the attempt rises with it. It also rises when all ranks
 
 from trainmaster.core.failures import classes, failures, ledger, uneven
 from trainmaster.core.failures.failures import Failure
-from trainmaster.core.regime import membership
-from trainmaster.core.regime.roster import roster
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import messages
 from trainmaster.wire.states import AgentState
@@ -16,9 +15,7 @@ from trainmaster.wire.states import AgentState
 
 def restart_ranks(facts: Facts) -> Verdict:
     """Return the verdict where an agent reports that its ranks of the present attempt died."""
-    if membership.alone(facts):
-        return NOTHING
-    failed = [failures.of_agent(slot, facts.status.attempt) for slot in facts.at_attempt(AgentState.FAILED)]
+    failed = [failures.of_agent(slot, facts.status.attempt) for slot in facts.regime.group_at(AgentState.FAILED)]
     failed = failed or _deadlocked(facts)
     if not failed:
         return NOTHING
@@ -32,7 +29,7 @@ def _deadlocked(facts: Facts) -> list[Failure]:
     """Return the failures of replicas that wait too long, if all do: a single one may wait for one that works."""
     if any(_may_be_at_work(facts, slot) for slot in facts.slots):
         return []
-    told = [(slot, _stall(facts, slot.heartbeat)) for slot in facts.at_attempt(AgentState.RUNNING)]
+    told = [(slot, _stall(facts, slot.heartbeat)) for slot in facts.regime.group_at(AgentState.RUNNING)]
     return [failures.of_rank(slot, report) for slot, report in told if report]
 
 
@@ -54,17 +51,9 @@ def _stall(facts: Facts, beat: messages.Heartbeat | None) -> messages.ExitReport
 
 def restart_drifted(facts: Facts) -> Verdict:
     """Return the verdict where an agent trains with an older roster: a member was replaced meanwhile."""
-    present = roster(facts)
-    if present is None or present.independent:
-        return NOTHING
-    digest = present.digest
-    drifted = [slot for slot in facts.at_attempt(AgentState.RUNNING) if _digest(slot.heartbeat) != digest]
+    drifted = facts.regime.drifted()
     if not drifted:
         return NOTHING
     evidence = f"{drifted[0].key} trains with an older roster of attempt {facts.status.attempt}"
     failure = Failure(classes.ROSTER_CHANGED, drifted[0].key, "", "none", evidence, facts.step)
     return Verdict(status=ledger.after_failure(facts, failure))
-
-
-def _digest(heartbeat: messages.Heartbeat | None) -> str:
-    return heartbeat.roster_digest if heartbeat else ""

@@ -13,7 +13,8 @@ from trainmaster.core import figures
 from trainmaster.core.failures import ledger
 from trainmaster.core.regime import membership
 from trainmaster.core.situation import edits
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire.states import AgentState
@@ -37,12 +38,11 @@ def take_spec(facts: Facts) -> Verdict:
 
 def _idle(facts: Facts) -> list[Slot]:
     """Return the slots of which no rank of the present attempt may run."""
-    beside = [*facts.spares, *facts.left_out]
-    if membership.alone(facts):
-        return [*beside, *(slot for slot in facts.slots if slot.key not in facts.status.starts)]
+    waiting = (slot for slot in facts.regime.apart() if slot.key not in facts.status.starts)
+    beside = [*facts.spares, *facts.left_out, *waiting]
     if facts.status.phase not in phases.GATHERING or ledger.undecided(facts.status):
         return beside
-    return [*facts.slots, *beside]
+    return [*facts.regime.group(), *beside]
 
 
 def _runs_ranks(slot: Slot) -> bool:

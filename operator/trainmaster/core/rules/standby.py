@@ -11,7 +11,8 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import failures, ledger
 from trainmaster.core.situation import spares
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.core.states.observed import ReplicaPhase
 from trainmaster.core.states.verdict import NOTHING, Verdict

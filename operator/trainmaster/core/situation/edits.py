@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition
 from trainmaster.core.situation import revision
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 
 SPEC_CHANGED = "SpecChanged"
 NEXT_ATTEMPT, TAKEN, JOB_ENDED = "NextAttempt", "Taken", "JobEnded"

@@ -1,68 +1,22 @@
-"""Gather the facts that rules look at, once per decision.
-
-A slot is a place in the group that the spec asks for; at most one living replica fills it, that of the incarnation in
-`.status`.
-"""
+"""Gather the facts that rules look at, once per decision."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, wraps
-from typing import Any, TypeVar, cast
+from functools import cached_property
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
 from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.situation import clocks, places, revision, unreachable
+from trainmaster.core.situation.regime import Regime
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.core.states.observed import Observed, Replica, ReplicaPhase
 from trainmaster.wire import messages, names
 from trainmaster.wire.states import AgentState
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class Slot:
-    """A slot is one member of the wanted group, with the replica that fills it now (of the right incarnation; or None).
-
-    `Facts` makes each slot once, so two slots are equal only where they are the same object. To compare all members
-    would cost as much as the group is large, for each search among the slots; a search goes by `key`.
-    """
-
-    role: str
-    index: int
-    incarnation: int
-    ranks: int
-    replica: Replica | None
-    may_train: bool = False  # by the status: then silence means nothing, as ranks train without the operator
-    stale: bool = False  # its replica was made of an older spec; a new attempt is not begun with it
-
-    @cached_property
-    def key(self) -> str:
-        """Return its name, which is the same for all incarnations."""
-        return names.replica_key(self.role, self.index)
-
-    @property
-    def heartbeat(self) -> messages.Heartbeat | None:
-        """Return its agent's last heartbeat; None where the replica does not run or has sent none."""
-        return self.replica.reporting if self.replica else None
-
-    @property
-    def ready(self) -> bool:
-        """Return whether its agent takes orders, and its peers can reach it."""
-        beat, replica = self.heartbeat, self.replica
-        if beat is None or replica is None or beat.state == AgentState.LEAVING or not replica.address:
-            return False
-        return self.may_train or not (replica.silent or self.stale)
-
-    @property
-    def past_loading(self) -> bool:
-        """Return whether all its ranks have reported that they train. A running agent alone does not show it."""
-        ranks = self.heartbeat.ranks if self.heartbeat else ()
-        return len(ranks) >= self.ranks and all(rank.phase != "load" for rank in ranks)
 
 
 @dataclass(frozen=True)
@@ -72,7 +26,12 @@ class Facts:
     job: TrainingJob
     observed: Observed
     now: datetime
-    computed: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
+    choose: Callable[["Facts"], Regime]  # see `regime.choice`
+
+    @cached_property
+    def regime(self) -> Regime:
+        """Return what the job's members have in common: whether they restart together, or each for itself."""
+        return self.choose(self)
 
     @cached_property
     def status(self) -> TrainingJobStatus:
@@ -99,8 +58,7 @@ class Facts:
     @cached_property
     def seats(self) -> tuple[int, ...]:
         """Return the index of the worker at each place of the group."""
-        substitutes = {} if self.job.spec.independent else self.status.substitutes
-        return places.seated(self.job.spec.workers.replicas, substitutes)
+        return self.regime.seats()
 
     @cached_property
     def spares(self) -> tuple[Slot, ...]:
@@ -111,8 +69,7 @@ class Facts:
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """Return the group of the present attempt: `wanted` without absent slots, or all if no worker would be left."""
-        alone = self.job.spec.independent and self.status.phase == Phase.RUNNING  # each member that comes takes part
-        absent = self.absent if self.job.spec.elasticity and not alone else frozenset()
+        absent = self.regime.does_without()
         present = tuple(slot for slot in self.wanted if slot.key not in absent)
         return present if any(slot.role == names.WORKER for slot in present) else self.wanted
 
@@ -287,19 +244,8 @@ class Facts:
 
     @cached_property
     def _replicas(self) -> dict[tuple[str, int, int], Replica]:
-        return {(r.role, r.index, r.incarnation): r for r in unreachable.marked(self.job, self.observed, self.now)}
-
-
-def once(function: Callable[[Facts], T]) -> Callable[[Facts], T]:
-    """Return `function`, computed at most once for each `Facts`: several rules ask for the same roster."""
-
-    @wraps(function)
-    def kept(facts: Facts) -> T:
-        if function not in facts.computed:
-            facts.computed[function] = function(facts)
-        return cast("T", facts.computed[function])
-
-    return kept
+        replicas = unreachable.marked(self.job, self.observed, self.now, self.regime)
+        return {(one.role, one.index, one.incarnation): one for one in replicas}
 
 
 def began(heartbeat: messages.Heartbeat, attempt: int) -> bool:

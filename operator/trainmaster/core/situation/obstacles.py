@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from trainmaster.core import figures
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.core.states.observed import Obstacle
 from trainmaster.wire import names

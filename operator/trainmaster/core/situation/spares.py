@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.situation import places
-from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.slots import Slot
 from trainmaster.wire import names
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
 from trainmaster.core import figures
+from trainmaster.core.situation.regime import Regime
 from trainmaster.core.states.observed import SILENT_SECONDS, Observed, Replica, ReplicaPhase, silent_after
 from trainmaster.wire import messages
 from trainmaster.wire.states import AgentState
@@ -24,7 +24,7 @@ LOST_SECONDS = 20.0  # where `failurePolicy.nodeLostSeconds` is not set
 _LOOK_SECONDS = 2.0  # as often as agents report
 
 
-def marked(job: TrainingJob, observed: Observed, now: datetime) -> tuple[Replica, ...]:
+def marked(job: TrainingJob, observed: Observed, now: datetime, regime: Regime) -> tuple[Replica, ...]:
     """Return all replicas; those that are lost are marked as being deleted, with the reason."""
     limit = _limit_seconds(job)
     silences = {one.uid: _silence(observed, one, now) for one in observed.replicas}
@@ -35,7 +35,7 @@ def marked(job: TrainingJob, observed: Observed, now: datetime) -> tuple[Replica
     is_deaf = not heard and any(one.uid in silent and not one.node_silent for one in observed.replicas)
     if not silent or is_deaf:
         return observed.replicas
-    others_wait = _wait(job, heard, limit)
+    others_wait = regime.all_wait(heard, limit)
     return tuple(_marked(one, silent[one.uid], others_wait) if one.uid in silent else one for one in observed.replicas)
 
 
@@ -73,13 +73,6 @@ def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
     if replica.heartbeat is not None:
         return min(replica.silent_seconds, heard)
     return heard if observed.began else 0.0
-
-
-def _wait(job: TrainingJob, heard: list[messages.Heartbeat], limit: float) -> bool:
-    """Return whether all others wait for a step. Always False where members step alone: no other waits for one."""
-    if job.spec.independent or job.status.phase not in (Phase.STARTING, Phase.RUNNING):
-        return False
-    return overdue_seconds(heard, job.status.attempt) >= limit
 
 
 def _marked(replica: Replica, silence: float, others_wait: bool) -> Replica:
