@@ -39,8 +39,8 @@ MUTANTS = (
            "return time is not None and time > now", "return False", "core/situation/test_clocks.py"),
     Mutant("what_a_failure_lost_counts_as_training", f"{CORE}/report/goodput.py",
            "training=-lost, lost_work=lost", "lost_work=0.0", "core/report/test_goodput.py"),
-    Mutant("a_script_s_lost_steps_are_none", f"{CORE}/failures/told_late.py",
-           "else max(0, line.step - resumed_step)", "else 0", "core/failures/test_told_late.py"),
+    Mutant("a_script_s_lost_steps_are_none", f"{CORE}/failures/lost_steps.py",
+           "else max(0, line.step - resumed_step)", "else 0", "core/failures/test_lost_steps.py"),
     # Which nodes and ranks are blamed
     Mutant("two_failures_condemn_a_node", f"{CORE}/rules/avoidance.py",
            "here[node] < FAILURES or", "here[node] < FAILURES - 1 or", "core/rules/test_avoidance.py"),

@@ -19,7 +19,7 @@ from trainmaster.api.states import Phase, RestartDecision
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import decide
 from trainmaster.core.decide import Decision
-from trainmaster.core.failures import budgets, classes, ledger
+from trainmaster.core.failures import budgets, classes, judgement, ledger
 from trainmaster.core.regime import roster
 from trainmaster.core.rules import (
     causes,
@@ -146,7 +146,7 @@ def an_eviction_costs_budget(patch: pytest.MonkeyPatch) -> None:
 
 def an_echo_ends_the_job_before_its_cause_is_known(patch: pytest.MonkeyPatch) -> None:
     stopping = SimpleNamespace(RESTART=RestartDecision.RESTART, STOP=RestartDecision.STOP, WAIT=RestartDecision.STOP)
-    patch.setattr(ledger, "RestartDecision", stopping)
+    patch.setattr(judgement, "RestartDecision", stopping)
 
 
 def an_echo_is_never_explained(patch: pytest.MonkeyPatch) -> None:

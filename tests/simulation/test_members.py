@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.failures import ledger
+from trainmaster.core.failures import member_failures
 from trainmaster.core.regime import membership
 from trainmaster.core.rules import members
 from trainmaster.core.situation.facts import Facts
@@ -104,7 +104,7 @@ def ranks_are_numbered_by_who_is_there(patch: pytest.MonkeyPatch) -> None:
 def each_of_those_that_die_of_the_same_is_a_failure(patch: pytest.MonkeyPatch) -> None:
     """The second one is then "the same error twice", and ends the job."""
     again = members._again
-    patch.setattr(ledger, "_line_to_join", lambda *_: None)
+    patch.setattr(member_failures, "_line_to_join", lambda *_: None)
     patch.setattr(members, "_again", lambda facts, died: again(facts, died[:1]))
 
 

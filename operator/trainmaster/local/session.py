@@ -18,7 +18,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
 from trainmaster.api.status import CheckpointStatus, Progress, TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.failures import ledger
+from trainmaster.core.failures import ledger, resumption
 from trainmaster.core.regime.choice import look
 from trainmaster.core.report import status as report
 from trainmaster.core.report.starting import waits_for
@@ -199,7 +199,7 @@ def _kept(job: TrainingJob, before: TrainingJobStatus) -> TrainingJobStatus:
         restarts=ledger.left_behind(heard),
         restart_count=heard.restart_count,
         running_time=before.running_time,
-        resume_before=ledger.still_before(facts),
+        resume_before=resumption.still_before(facts),
     )
 
 

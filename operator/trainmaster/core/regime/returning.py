@@ -7,7 +7,7 @@ they went on.
 """
 
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
-from trainmaster.core.failures import ledger, told_late
+from trainmaster.core.failures import ledger, lost_steps
 from trainmaster.core.failures.ledger import Lines
 from trainmaster.core.regime import membership
 from trainmaster.core.situation.facts import Facts
@@ -46,7 +46,7 @@ def _named(facts: Facts, line: RestartRecord) -> list[Slot]:
 
 
 def _closed(facts: Facts, line: RestartRecord) -> RestartRecord:
-    (told,) = told_late.shared((line,), (0,), _resumed_step(facts, line))
+    (told,) = lost_steps.shared((line,), (0,), _resumed_step(facts, line))
     return ledger.closed(told, facts.now)
 
 

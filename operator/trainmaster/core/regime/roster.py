@@ -7,7 +7,7 @@ that was killed in mid-start derives the same one again.
 import dataclasses
 from collections.abc import Collection, Sequence
 
-from trainmaster.core.failures import ledger
+from trainmaster.core.failures import resumption
 from trainmaster.core.regime import membership
 from trainmaster.core.situation.facts import Facts, began
 from trainmaster.core.situation.slots import Slot
@@ -29,7 +29,7 @@ def of_group(facts: Facts) -> Roster | None:
     first = facts.slots[0]
     place = meeting(facts)
     before = facts.status.resume_before
-    doubted = ledger.doubted_attempt(facts.status)
+    doubted = resumption.doubted_attempt(facts.status)
     return Roster(facts.status.attempt, tuple(members), _address(first), place, before, doubted) if place else None
 
 
@@ -47,7 +47,7 @@ def of_members(facts: Facts, present: Sequence[Slot], place: Rendezvous | None) 
         return None
     lines = _lines(facts, {slot.key for slot in present})
     before = facts.status.resume_before
-    doubted = ledger.doubted_attempt(facts.status)
+    doubted = resumption.doubted_attempt(facts.status)
     address = _address(facts.slots[0])
     workers = sum(slot.ranks for slot in facts.slots if slot.role == names.WORKER)
     return Roster(facts.status.attempt, lines, address, place, before, doubted, independent=True, workers=workers)

@@ -11,7 +11,7 @@ from functools import cached_property
 from trainmaster.api.replicas import TPU
 from trainmaster.api.states import Phase
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
-from trainmaster.core.failures import classes, ledger, told_late
+from trainmaster.core.failures import classes, ledger, lost_steps
 from trainmaster.core.regime import beginning, roster
 from trainmaster.core.situation import places, unreachable
 from trainmaster.core.situation.facts import Facts
@@ -110,8 +110,8 @@ class Together:
 
     def with_costs(self, status: TrainingJobStatus, phase: Phase) -> ledger.Lines:
         # A group may succeed before it is seen to train.
-        goes_on = phase == Phase.SUCCEEDED or not told_late.awaited(self.facts, status)
-        return ledger.resumed(self.facts, status.restarts) if goes_on else status.restarts
+        goes_on = phase == Phase.SUCCEEDED or not lost_steps.awaited(self.facts, status)
+        return lost_steps.resumed(self.facts, status.restarts) if goes_on else status.restarts
 
     def remembers(self, changed: TrainingJobStatus) -> bool:
         """Return whether memory may be newer. Where replicas are replaced, one that is left needs all of the state."""

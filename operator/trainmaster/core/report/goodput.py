@@ -18,7 +18,7 @@ from typing import Any
 from trainmaster.api.states import Phase
 from trainmaster.api.status import Goodput, TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.failures import ledger
+from trainmaster.core.failures import ledger, resumption
 from trainmaster.core.regime import returning
 from trainmaster.core.report import conditions
 from trainmaster.core.situation.facts import Facts
@@ -43,7 +43,7 @@ def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     if not (_trains(facts, status) or is_over):
         return booked
     if not _trains(facts, facts.status):
-        went_on = _went_on(facts, booked, ledger.reached(facts), ledger.resumed_at(facts))
+        went_on = _went_on(facts, booked, resumption.reached(facts), resumption.resumed_at(facts))
         return dataclasses.replace(went_on, try_saving=0.0)  # its ranks are new
     over = returning.newly_closed(facts.status.restarts, status.restarts)
     set_back = max(over, key=lambda line: line.steps_lost or 0, default=None)

@@ -14,7 +14,7 @@ from trainmaster.api.code import CodeUrl
 from trainmaster.api.states import Phase
 from trainmaster.api.status import CodeStatus, Progress, ReplicaStatus, TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.failures import ledger
+from trainmaster.core.failures import resumption
 from trainmaster.core.regime import beginning
 from trainmaster.core.report import conditions, goodput, history, waits
 from trainmaster.core.situation import measures, obstacles
@@ -51,7 +51,7 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         observed_generation=facts.job.generation,
         conditions=stated,
         restarts=facts.regime.with_costs(status, phase) if goes_on else status.restarts,
-        resume_before=ledger.resume_before(facts, status),
+        resume_before=resumption.resume_before(facts, status),
         done=status.done if _same_try(facts, status, phase) else (),
         code=_code(facts),
         message=_not_about_an_older_spec(facts, status),

@@ -7,7 +7,7 @@ there has not reported: it may follow from an eviction, or from a node that the 
 
 from trainmaster.api.status import RestartRecord
 from trainmaster.core import figures
-from trainmaster.core.failures import classes, failures, ledger, uneven
+from trainmaster.core.failures import classes, failures, judgement, ledger, uneven
 from trainmaster.core.failures.failures import Failure
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.situation.slots import Slot
@@ -21,7 +21,7 @@ def name_the_cause(facts: Facts) -> Verdict:
         return NOTHING
     cause = _cause(facts, symptom.attempt) or uneven.behind_line(facts, symptom)
     if cause:
-        return Verdict(status=ledger.judged(facts, cause))
+        return Verdict(status=judgement.judged(facts, cause))
     return _wait(facts, symptom) if ledger.undecided(facts.status) else NOTHING
 
 
@@ -31,7 +31,7 @@ def _wait(facts: Facts, symptom: RestartRecord) -> Verdict:
     silent = [slot for slot in facts.slots if not _has_spoken(slot, symptom.attempt)]
     if silent and symptom.time <= facts.now < end:  # a time in the future was edited by hand
         return Verdict(wake_at=end)
-    return Verdict(status=ledger.stop_undecided(facts))
+    return Verdict(status=judgement.stop_undecided(facts))
 
 
 def _has_spoken(slot: Slot, attempt: int) -> bool:

@@ -10,7 +10,7 @@ import dataclasses
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.failures import avoided, classes, failures, ledger
+from trainmaster.core.failures import avoided, classes, failures, judgement, ledger
 from trainmaster.core.failures.failures import Failure
 from trainmaster.core.situation import spares, unreachable
 from trainmaster.core.situation.facts import Facts
@@ -37,7 +37,7 @@ def replace_lost(facts: Facts) -> Verdict:
     if _harmless(facts, failure):
         message = f"{figures.sentence(failure.evidence)} {exchange.sentence or 'Replacing it.'}"
         return Verdict(status=dataclasses.replace(replaced, message=message))
-    return Verdict(status=ledger.noted(ledger.after_failure(facts, failure, replaced), exchange.sentence))
+    return Verdict(status=ledger.noted(judgement.after_failure(facts, failure, replaced), exchange.sentence))
 
 
 def _remembered(facts: Facts, through: list[Slot]) -> TrainingJobStatus:

@@ -8,7 +8,7 @@ import dataclasses
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.failures import classes, failures, ledger
+from trainmaster.core.failures import classes, failures, judgement, member_failures
 from trainmaster.core.regime import membership
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.situation.slots import Slot
@@ -67,8 +67,8 @@ def _replaced(facts: Facts, lost: list[Slot], died: list[Slot]) -> TrainingJobSt
     left = {slot.key for slot in lost}
     mixed = any(slot.stale and slot.key not in left for slot in membership.members(facts))  # successors have this spec
     if not mixed and membership.can_go_on(facts, without={slot.key for slot in (*lost, *died)}):
-        return ledger.after_lonely_failure(facts, failure, [slot.key for slot in lost], replaced)
-    return ledger.after_failure(facts, failure, replaced)
+        return member_failures.after_member_failure(facts, failure, [slot.key for slot in lost], replaced)
+    return judgement.after_failure(facts, failure, replaced)
 
 
 def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
@@ -81,11 +81,11 @@ def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
     # What was corrected since may be what it died of, and it is taken by all together (rules/revised.py).
     edited = any(slot.stale for slot in membership.members(facts))
     if older or edited or not membership.can_go_on(facts, without=told):
-        return ledger.after_failure(facts, failure)
+        return judgement.after_failure(facts, failure)
     alike = [slot for slot in died if told[slot.key].failure_class == failure.failure_class]
     again = {slot.key: membership.start_of(facts, slot) + 1 for slot in alike}
     started = dataclasses.replace(facts.status, starts={**facts.status.starts, **again})
-    return ledger.after_lonely_failure(facts, failure, [*again], started)
+    return member_failures.after_member_failure(facts, failure, [*again], started)
 
 
 def _joined(facts: Facts) -> TrainingJobStatus | None:
@@ -110,4 +110,4 @@ def _begun_anew(facts: Facts) -> TrainingJobStatus | None:
     heard = there and all(slot.replica and slot.replica.alive and slot.heartbeat for slot in there)
     if not heard or membership.meeting(facts) or membership.held(facts):
         return None
-    return ledger.of_all(facts, "No member trains any more, so all begin anew.")
+    return member_failures.of_all(facts, "No member trains any more, so all begin anew.")

@@ -4,7 +4,7 @@ The whole group trains again from the newest checkpoint, in the same pods. Each 
 carries the attempt, and the attempt rises with it. It also rises when all ranks live, but only wait for one another.
 """
 
-from trainmaster.core.failures import classes, failures, ledger, uneven
+from trainmaster.core.failures import classes, failures, judgement, uneven
 from trainmaster.core.failures.failures import Failure
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.situation.slots import Slot
@@ -22,7 +22,7 @@ def restart_ranks(facts: Facts) -> Verdict:
     # The survivors' errors are symptoms: name another failure where there is one.
     failed.sort(key=lambda failure: failure.failure_class in classes.SYMPTOMS)
     cause = uneven.behind(facts, failed[0], facts.status.attempt)
-    return Verdict(status=ledger.after_failure(facts, cause or failed[0]))
+    return Verdict(status=judgement.after_failure(facts, cause or failed[0]))
 
 
 def _deadlocked(facts: Facts) -> list[Failure]:
@@ -56,4 +56,4 @@ def restart_drifted(facts: Facts) -> Verdict:
         return NOTHING
     evidence = f"{drifted[0].key} trains with an older roster of attempt {facts.status.attempt}"
     failure = Failure(classes.ROSTER_CHANGED, drifted[0].key, "", "none", evidence, facts.step)
-    return Verdict(status=ledger.after_failure(facts, failure))
+    return Verdict(status=judgement.after_failure(facts, failure))

@@ -1,4 +1,4 @@
-"""What a failure cost a group of a script's ranks, in steps and time: known when the script tells its next step.
+"""Compute what a failure cost in steps: known when ranks report from which step they went on.
 
 A script runs as soon as its processes do, and says neither that it loads nor from where it goes on. Its first step
 after a restart tells both. Until then the line of the failure is open, if the script has told steps before; a script
@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Collection
 
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
+from trainmaster.core.failures import ledger
+from trainmaster.core.failures.ledger import Lines
 from trainmaster.core.situation.facts import Facts
-
-Lines = tuple[RestartRecord, ...]
 
 
 def awaited(facts: Facts, status: TrainingJobStatus) -> bool:
@@ -22,15 +22,21 @@ def awaited(facts: Facts, status: TrainingJobStatus) -> bool:
     return bool(_owed(lines)) and all(rank.phase == "load" for rank in facts.ranks)
 
 
-def corrected(lines: Lines, resumed_step: int | None) -> Lines:
-    """Return the lines with the steps that were lost since the script told any, if it says where it went on."""
-    return shared(lines, _owed(lines), resumed_step)
+def resumed(facts: Facts, lines: Lines) -> Lines:
+    """Return the lines when a group goes on: the newest gets its cost, and all since the last try what was lost.
+
+    Of a script it is all since it told any steps. The steps of a line that another run has left behind were an
+    estimate, too.
+    """
+    late = facts.regime.tells_steps_late()
+    places = _owed(lines) if late else ledger.since_the_last_try(facts, lines)
+    return ledger.all_closed(shared(lines, places, facts.resumed_step), facts.now)
 
 
 def shared(lines: Lines, places: Collection[int], resumed_step: int | None) -> Lines:
     """Return the lines, those at these places with the steps that were really lost since the last try that went on.
 
-    What is lost while a group gathers has lost no step by itself (`ledger` writes 0): nothing was trained since the
+    What is lost while a group gathers has lost no step by itself (`judgement` writes 0): nothing was trained since the
     failure before it, which has reached the same step.
     """
     if resumed_step is None:

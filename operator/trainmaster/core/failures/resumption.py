@@ -1,0 +1,64 @@
+"""Compute what training goes on from after a failure: the step, and which checkpoints are trusted."""
+
+from trainmaster.api.states import Phase
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core.failures import classes, ledger
+from trainmaster.core.failures.failures import Failure
+from trainmaster.core.situation.facts import Facts
+
+
+def resumed_at(facts: Facts) -> int:
+    """Return the step that training goes on from: as ranks report (memory may be newer), else the checkpoint's.
+
+    Nothing is known to be lost where a script does not report it.
+    """
+    if facts.resumed_step is not None:
+        return facts.resumed_step
+    if facts.regime.tells_steps_late():
+        return reached(facts)
+    return facts.checkpoint.step if facts.checkpoint else 0
+
+
+def reached(facts: Facts) -> int:
+    """Return the furthest step that was trained before training goes on."""
+    return max(fallen_from(facts), facts.status.progress.step if facts.status.progress else 0)
+
+
+def fallen_from(facts: Facts) -> int:
+    """Return the furthest step of the failures after which training has not gone on; 0 where there is none."""
+    lines = facts.status.restarts
+    return max((lines[place].step for place in ledger.since_the_last_try(facts, lines)), default=0)
+
+
+def resume_before(facts: Facts, status: TrainingJobStatus) -> int | None:
+    """Return the step that the checkpoint of `status`' attempt has to be older than; None: any checkpoint will do."""
+    failed = status.restarts[-1] if status.restarts and status.restarts != facts.status.restarts else None
+    if failed and failed.attempt < status.attempt:
+        return failed.resume_before  # of the failure that this attempt follows, as it is known now
+    return status.resume_before if status.attempt == facts.status.attempt else still_before(facts)
+
+
+def still_before(facts: Facts) -> int | None:
+    """Return `resume_before` while it holds: an attempt inherits it until all have trained past it and saved again."""
+    before = facts.status.resume_before
+    if before is None or facts.status.phase != Phase.RUNNING:
+        return before
+    newest = facts.checkpoint.step if facts.checkpoint else 0
+    return None if max(facts.step, newest) > before else before
+
+
+def doubted_attempt(status: TrainingJobStatus) -> int | None:
+    """Return the attempt whose failure `status.resume_before` follows (later checkpoints are trusted); or None."""
+    doubted = [line.attempt for line in status.restarts if classes.of(line.failure_class).older]
+    return doubted[-1] if doubted and status.resume_before is not None else None
+
+
+def before(facts: Facts, failure: Failure) -> int | None:
+    """Return the step that the next checkpoint has to be older than; None where any will do.
+
+    The rank that failed knows what it has saved; what agents report of the storage may be late.
+    """
+    if not classes.of(failure.failure_class).older:
+        return still_before(facts)
+    known = facts.checkpoint.step if facts.checkpoint else 0
+    return max(1, known if failure.resume_before is None else failure.resume_before)
