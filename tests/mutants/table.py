@@ -43,9 +43,9 @@ MUTANTS = (
            "else max(0, line.step - resumed_step)", "else 0", "core/failures/test_lost_steps.py"),
     # Which nodes and ranks are blamed
     Mutant("two_failures_condemn_a_node", f"{CORE}/rules/avoidance.py",
-           "here[node] < FAILURES or", "here[node] < FAILURES - 1 or", "core/rules/test_avoidance.py"),
+           "failures[node] >= FAILURES", "failures[node] >= FAILURES - 1", "core/rules/test_avoidance.py"),
     Mutant("a_node_is_condemned_though_all_fail_as_much", f"{CORE}/rules/avoidance.py",
-           "others < here[node]", "others < 99 * here[node]", "core/rules/test_avoidance.py"),
+           "others < failures[node]", "others < 99 * failures[node]", "core/rules/test_avoidance.py"),
     Mutant("a_node_is_condemned_for_ever", f"{CORE}/rules/avoidance.py",
            "        if facts.now < node.until\n", "", "core/rules/test_avoidance.py"),
     Mutant("a_slow_rank_is_named_on_and_off", f"{CORE}/report/stragglers.py",

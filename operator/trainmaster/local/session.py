@@ -20,7 +20,7 @@ from trainmaster.api.status import CheckpointStatus, Progress, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import ledger, resumption
 from trainmaster.core.regime.choice import look
-from trainmaster.core.report import status as report
+from trainmaster.core.report.progress import progress
 from trainmaster.core.report.starting import waits_for
 from trainmaster.core.states.actions import PostEvent
 from trainmaster.core.states.observed import Observed
@@ -141,7 +141,7 @@ class Session:
         facts = look(*seen, now())
         if what := waits_for(facts, facts.status.phase):
             self._audience.waiting(what)
-        self._audience.progress(facts.status, report.progress(facts, facts.status))
+        self._audience.progress(facts.status, progress(facts, facts.status))
 
     def _tell_faults(self) -> None:
         """Show the faults that have come since the last call."""

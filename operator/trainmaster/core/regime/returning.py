@@ -17,9 +17,15 @@ from trainmaster.wire import names
 
 def closed(facts: Facts, lines: Lines) -> Lines:
     """Return the lines, with the cost in those that are over now."""
-    return tuple(
-        _closed(facts, line) if line.seconds_lost is None and _is_over(facts, line) else line for line in lines
-    )
+    found = []
+    for line in lines:
+        awaited = _named(facts, line) or [slot for slot in facts.slots if slot.role == names.WORKER]
+        if line.seconds_lost is None and all(membership.is_back(facts, slot) for slot in awaited):
+            (told,) = lost_steps.shared((line,), (0,), _resumed_step(facts, line))
+            found.append(ledger.closed(told, facts.now))
+        else:
+            found.append(line)
+    return tuple(found)
 
 
 def newly_closed(before: Lines, after: Lines) -> Lines:
@@ -35,19 +41,9 @@ def stands_still(status: TrainingJobStatus) -> bool:
     return any(key.startswith(names.PARAMETER_SERVER) for key in missed)
 
 
-def _is_over(facts: Facts, line: RestartRecord) -> bool:
-    awaited = _named(facts, line) or [slot for slot in facts.slots if slot.role == names.WORKER]
-    return all(membership.is_back(facts, slot) for slot in awaited)
-
-
 def _named(facts: Facts, line: RestartRecord) -> list[Slot]:
     """Return the members that the line names, without those that are not wanted any more."""
     return [slot for slot in facts.slots if slot.key in (line.members or ())]
-
-
-def _closed(facts: Facts, line: RestartRecord) -> RestartRecord:
-    (told,) = lost_steps.shared((line,), (0,), _resumed_step(facts, line))
-    return ledger.closed(told, facts.now)
 
 
 def _resumed_step(facts: Facts, line: RestartRecord) -> int | None:

@@ -5,7 +5,7 @@ that was killed in mid-start derives the same one again.
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from trainmaster.core.failures import resumption
 from trainmaster.core.regime import membership
@@ -20,11 +20,13 @@ def of_group(facts: Facts) -> Roster | None:
     if not facts.complete:
         return None
     members, rank = [], 0
+    has_ports = frameworks.has_ports(facts.job.spec.training.framework)  # a port for each rank
     for slot in facts.slots:
-        member = _with_ports(facts, slot, _member(slot, rank))
-        if member is None:
+        offer = door(facts, slot) if has_ports else None
+        if has_ports and (offer is None or len(offer.ports) != slot.ranks):  # its agent offers none yet
             return None
-        members.append(member)
+        member = _member(slot, rank)
+        members.append(dataclasses.replace(member, ports=offer.ports) if offer else member)
         rank += slot.ranks
     first = facts.slots[0]
     place = meeting(facts)
@@ -33,44 +35,26 @@ def of_group(facts: Facts) -> Roster | None:
     return Roster(facts.status.attempt, tuple(members), _address(first), place, before, doubted) if place else None
 
 
-def _with_ports(facts: Facts, slot: Slot, member: Member) -> Member | None:
-    """Return the member with a port for each rank, where its framework needs them; None: its agent offers none yet."""
-    if not frameworks.has_ports(facts.job.spec.training.framework):
-        return member
-    offer = door(facts, slot)
-    return dataclasses.replace(member, ports=offer.ports) if offer and len(offer.ports) == member.ranks else None
-
-
 def of_members(facts: Facts, present: Sequence[Slot], place: Rendezvous | None) -> Roster | None:
     """Return the roster of members that come and go, of whom these are present; None: it cannot be said yet."""
     if place is None or not present or not all(door(facts, slot) for slot in present):
         return None
-    lines = _lines(facts, {slot.key for slot in present})
+    keys, ranks = {slot.key for slot in present}, membership.first_ranks(facts)
+    members = []
+    for slot in facts.slots:
+        if slot.key in keys:
+            offer, start = door(facts, slot), membership.start_of(facts, slot)
+            ports = offer.ports if offer else ()
+            members.append(dataclasses.replace(_member(slot, ranks[slot.key]), ports=ports, start=start))
+        elif slot.role == names.PARAMETER_SERVER:  # it stays in without an address: the model is split over all
+            members.append(dataclasses.replace(_member(slot, ranks[slot.key]), address=""))
     before = facts.status.resume_before
     doubted = resumption.doubted_attempt(facts.status)
     address = _address(facts.slots[0])
     workers = sum(slot.ranks for slot in facts.slots if slot.role == names.WORKER)
-    return Roster(facts.status.attempt, lines, address, place, before, doubted, independent=True, workers=workers)
-
-
-def _lines(facts: Facts, present: Collection[str]) -> tuple[Member, ...]:
-    """Return the members. A server that is away stays in, without an address: the model is split over all servers."""
-    ranks = membership.first_ranks(facts)
-    listed = [slot for slot in facts.slots if slot.key in present or slot.role == names.PARAMETER_SERVER]
-    return tuple(
-        _line(facts, slot, ranks[slot.key]) if slot.key in present else _away(_member(slot, ranks[slot.key]))
-        for slot in listed
+    return Roster(
+        facts.status.attempt, tuple(members), address, place, before, doubted, independent=True, workers=workers
     )
-
-
-def _away(member: Member) -> Member:
-    return dataclasses.replace(member, address="")
-
-
-def _line(facts: Facts, slot: Slot, first_rank: int) -> Member:
-    offer = door(facts, slot)
-    ports, start = offer.ports if offer else (), membership.start_of(facts, slot)
-    return dataclasses.replace(_member(slot, first_rank), ports=ports, start=start)
 
 
 def door(facts: Facts, slot: Slot) -> Rendezvous | None:

@@ -31,7 +31,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition
     stated = [_replicas_ready(facts, phase), _training(facts, status, phase)]
     if facts.spares and phase not in TERMINAL:
         stated.append(_spares_ready(facts))
-    if phase == Phase.SUSPENDED or _had(facts, SUSPENDED):
+    if phase == Phase.SUSPENDED or any(one.type == SUSPENDED for one in facts.status.conditions):
         reason = "SpecSuspend" if phase == Phase.SUSPENDED else "Resumed"
         stated.append((SUSPENDED, phase == Phase.SUSPENDED, reason, "spec.suspend"))
     told = (
@@ -96,10 +96,6 @@ def _training(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[st
     if not trains(facts.status) and not facts.regime.takes_steps():
         return TRAINING, False, LOADING, f"Attempt {status.attempt} has begun; no worker trains yet."
     return TRAINING, True, phase, f"Attempt {status.attempt} trains."
-
-
-def _had(facts: Facts, kind: str) -> bool:
-    return any(condition.type == kind for condition in facts.status.conditions)
 
 
 def _condition(facts: Facts, kind: str, holds: bool, reason: str, message: str) -> Condition:

@@ -5,23 +5,38 @@ fact.
 """
 
 from trainmaster.api.states import TERMINAL, Phase
-from trainmaster.api.status import TrainingJobStatus
+from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.core.report import conditions, saving, stragglers
 from trainmaster.core.situation import ahead, edits, measures, obstacles, parting, sidecars
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.actions import PostEvent
 
 _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
+# Conditions of which a user is told once when they begin to have this status: the event's kind and reason.
+_TOLD_ONCE = (
+    (conditions.NOT_YET_SUPPORTED, "True", "Warning", conditions.NOT_YET_SUPPORTED),
+    (parting.CHECKPOINT_STORAGE, "False", "Warning", "ModelNotKept"),  # nothing keeps the model beyond the pods
+    (measures.FIGURES_FINITE, "False", "Warning", measures.NOT_FINITE),
+    (saving.CHECKPOINT_SAVING, "False", "Warning", "CheckpointNotSaved"),
+    (sidecars.SIDECARS_ENDED, "False", "Warning", sidecars.STILL_RUNNING),  # pods will be deleted with their logs
+)
 
 
 def between(facts: Facts, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     """Return the events of this step, oldest first."""
     old = facts.job.status
-    told = [_unsupported(old, new), _rewound(old, new), _obstacle(old, new)]
-    told += [_replaced(facts, new), _alone(old, new), _phase(old, new)]
-    told += [_vanishing(old, new), _no_figure(old, new)]
-    told += [_stepped_in(old, new), _straggling(old, new), _unsaved(old, new), _edited(old, new), _kept(old, new)]
+    told = [_rewound(old, new), _obstacle(old, new), _replaced(facts, new), _alone(old, new), _phase(old, new)]
+    told += [
+        PostEvent(kind, reason, begun.message)
+        for stated, value, kind, reason in _TOLD_ONCE
+        if (begun := _stated(new, stated, value)) and not _stated(old, stated, value)
+    ]
+    told += [_stepped_in(old, new), _straggling(old, new), _edited(old, new)]
     return tuple(event for event in told if event is not None)
+
+
+def _stated(status: TrainingJobStatus, kind: str, value: str) -> Condition | None:
+    return next((one for one in status.conditions if (one.type, one.status) == (kind, value)), None)
 
 
 def _phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
@@ -32,14 +47,10 @@ def _phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
     if new.phase in TERMINAL:
         kind = "Normal" if new.phase == Phase.SUCCEEDED else "Warning"
         return PostEvent(kind, new.reason or new.phase, new.message or "")
-    if new.phase in (Phase.SUSPENDED, Phase.RESIZING) or _goes_on(new):
+    # The first start is expected: phase and condition show it.
+    if new.phase in (Phase.SUSPENDED, Phase.RESIZING) or (new.phase == Phase.RUNNING and new.attempt > 1):
         return PostEvent("Normal", new.phase, new.message or "")
     return None
-
-
-def _goes_on(new: TrainingJobStatus) -> bool:
-    """Return whether training goes on after attempt 1. The first start is expected: phase and condition show it."""
-    return new.phase == Phase.RUNNING and new.attempt > 1
 
 
 def _restarts(old: TrainingJobStatus, new: TrainingJobStatus) -> bool:
@@ -91,78 +102,27 @@ def _alone(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
 
 
 def _obstacle(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    before, after = _ready(old), _ready(new)
-    if after is None or after[0] in _QUIET_REASONS or before == after:
+    before, after = (_stated(status, conditions.REPLICAS_READY, "False") for status in (old, new))
+    if after is None or after.reason in _QUIET_REASONS:
         return None
-    return PostEvent("Normal" if after[0] in obstacles.LIKELY_WELL else "Warning", *after)
-
-
-def _ready(status: TrainingJobStatus) -> tuple[str, str] | None:
-    found = (c for c in status.conditions if c.type == conditions.REPLICAS_READY and c.status == "False")
-    return next(((condition.reason, condition.message) for condition in found), None)
+    if before and (before.reason, before.message) == (after.reason, after.message):
+        return None
+    return PostEvent("Normal" if after.reason in obstacles.LIKELY_WELL else "Warning", after.reason, after.message)
 
 
 def _straggling(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    def slow(status: TrainingJobStatus) -> tuple[str, str] | None:
-        found = (c for c in status.conditions if c.type == stragglers.STRAGGLING and c.status == "True")
-        return next(((condition.reason, condition.message) for condition in found), None)
-
-    before, after = slow(old), slow(new)
-    return PostEvent("Warning", *after) if after and (before is None or before[0] != after[0]) else None
-
-
-def _unsaved(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """Return the event for saves that begin to fail."""
-
-    def failing(status: TrainingJobStatus) -> str:
-        found = (c for c in status.conditions if c.type == saving.CHECKPOINT_SAVING and c.status == "False")
-        return next((condition.message for condition in found), "")
-
-    return PostEvent("Warning", "CheckpointNotSaved", failing(new)) if failing(new) and not failing(old) else None
+    before, after = (_stated(status, stragglers.STRAGGLING, "True") for status in (old, new))
+    if after is None or (before and before.reason == after.reason):
+        return None
+    return PostEvent("Warning", after.reason, after.message)
 
 
 def _edited(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
     """Return the event of a change that pods which train have not taken yet, or that came too late."""
 
     def waits(status: TrainingJobStatus) -> str:
-        found = (c for c in status.conditions if c.type == edits.SPEC_CHANGED)
-        return next((c.message for c in found if c.status == "True" or c.reason == edits.JOB_ENDED), "")
+        found = (one for one in status.conditions if one.type == edits.SPEC_CHANGED)
+        return next((one.message for one in found if one.status == "True" or one.reason == edits.JOB_ENDED), "")
 
     told = waits(new)
     return PostEvent("Normal", edits.SPEC_CHANGED, told) if told and told != waits(old) else None
-
-
-def _kept(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """Return the event of pods that a sidecar keeps after the end, and that will be deleted with their logs."""
-
-    def stated(status: TrainingJobStatus) -> str:
-        found = (c for c in status.conditions if c.type == sidecars.SIDECARS_ENDED and c.status == "False")
-        return next((condition.message for condition in found), "")
-
-    return PostEvent("Warning", sidecars.STILL_RUNNING, stated(new)) if stated(new) and not stated(old) else None
-
-
-def _no_figure(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """Return the event of an evaluation whose figure is no number, where that of the one before was one."""
-
-    def stated(status: TrainingJobStatus) -> str:
-        found = (c for c in status.conditions if c.type == measures.FIGURES_FINITE and c.status == "False")
-        return next((condition.message for condition in found), "")
-
-    return PostEvent("Warning", measures.NOT_FINITE, stated(new)) if stated(new) and not stated(old) else None
-
-
-def _vanishing(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """Return the event, once, that nothing keeps the model beyond the pods."""
-
-    def stated(status: TrainingJobStatus) -> str:
-        found = (c for c in status.conditions if c.type == parting.CHECKPOINT_STORAGE and c.status == "False")
-        return next((condition.message for condition in found), "")
-
-    return PostEvent("Warning", "ModelNotKept", stated(new)) if stated(new) and not stated(old) else None
-
-
-def _unsupported(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    had = any(condition.type == conditions.NOT_YET_SUPPORTED for condition in old.conditions)
-    now = next((c for c in new.conditions if c.type == conditions.NOT_YET_SUPPORTED), None)
-    return PostEvent("Warning", now.type, now.message) if now and not had else None

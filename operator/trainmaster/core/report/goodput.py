@@ -38,7 +38,8 @@ _ACCOUNTS = {
 
 def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     """Return the accounts as they stand when `status` is written now."""
-    booked = _stood_still(facts, status, _booked(facts, _before(facts)))
+    began = facts.status.start_time or facts.now
+    booked = _stood_still(facts, status, _booked(facts, facts.status.goodput or Goodput(since=began, time=began)))
     is_over = status.phase == Phase.SUCCEEDED and not facts.status.finished and facts.resumed_step is not None
     if not (_trains(facts, status) or is_over):
         return booked
@@ -58,14 +59,9 @@ def _trains(facts: Facts, status: TrainingJobStatus) -> bool:
     return conditions.trains(status) and not late
 
 
-def _before(facts: Facts) -> Goodput:
-    began = facts.status.start_time or facts.now
-    return facts.status.goodput or Goodput(since=began, time=began)
-
-
 def _booked(facts: Facts, before: Goodput) -> Goodput:
     """Return the accounts with the time since the last write added."""
-    seconds = _between(before.time or facts.now, facts.now)
+    seconds = max(0.0, (facts.now - (before.time or facts.now)).total_seconds())
     account = _ACCOUNTS.get(facts.status.phase)
     if account is None:
         return before
@@ -75,9 +71,11 @@ def _booked(facts: Facts, before: Goodput) -> Goodput:
         account = RECOVERING
     if account == TRAINING and returning.stands_still(facts.status):
         account = RECOVERING
-    if account == TRAINING:
-        return _trained(facts, before, seconds)
-    return _add(before, facts.now, **{account: seconds})
+    if account != TRAINING:
+        return _add(before, facts.now, **{account: seconds})
+    saving = round(min(max(facts.save_seconds - before.try_saving, 0.0), seconds), 3)  # as ranks report their saves
+    training = seconds - saving
+    return _add(before, facts.now, training=training, saving=saving, try_training=training, try_saving=saving)
 
 
 def _stood_still(facts: Facts, status: TrainingJobStatus, booked: Goodput) -> Goodput:
@@ -89,33 +87,16 @@ def _stood_still(facts: Facts, status: TrainingJobStatus, booked: Goodput) -> Go
     return _add(booked, facts.now, training=-seconds, try_training=-seconds, recovering=seconds)
 
 
-def _trained(facts: Facts, before: Goodput, seconds: float) -> Goodput:
-    """Add this time to the accounts, split into training and saving, as ranks report their saves."""
-    saving = round(min(max(facts.save_seconds - before.try_saving, 0.0), seconds), 3)
-    training = seconds - saving
-    return _add(before, facts.now, training=training, saving=saving, try_training=training, try_saving=saving)
-
-
 def _went_on(facts: Facts, booked: Goodput, reached: int, resumed: int) -> Goodput:
     """Return the accounts at the beginning of a try. What the last one trained beyond its first step was lost."""
-    lost = _seconds_lost(booked, reached, resumed)
+    begun, lost = booked.try_from, 0.0  # the seconds that steps `resumed + 1` to `reached` took
+    if reached > resumed and reached > begun:
+        lost = booked.try_training * min(1.0, (reached - resumed) / (reached - begun))
+    if reached > resumed and resumed < begun:  # the checkpoint that the try had begun from was not usable any more
+        lost += (booked.training - booked.try_training) * (begun - resumed) / begun
+    lost = round(min(max(lost, 0.0), booked.training), 3)
     moved = _add(booked, facts.now, training=-lost, lost_work=lost)
     return dataclasses.replace(moved, try_from=resumed, try_training=0.0)
-
-
-def _seconds_lost(booked: Goodput, reached: int, resumed: int) -> float:
-    """Return the seconds that steps `resumed + 1` to `reached` took."""
-    if reached <= resumed:
-        return 0.0
-    begun = booked.try_from
-    seconds = booked.try_training * min(1.0, (reached - resumed) / (reached - begun)) if reached > begun else 0.0
-    if resumed < begun:  # the checkpoint that the try had begun from was not usable any more
-        seconds += (booked.training - booked.try_training) * (begun - resumed) / begun
-    return round(min(max(seconds, 0.0), booked.training), 3)
-
-
-def _between(then: datetime, now: datetime) -> float:
-    return max(0.0, (now - then).total_seconds())
 
 
 def _add(before: Goodput, now: datetime, **seconds: float) -> Goodput:

@@ -5,7 +5,6 @@ the newest good checkpoint and a cure, and taken back by the next good save. A j
 such condition.
 """
 
-from trainmaster.api.status import Condition
 from trainmaster.core import figures
 from trainmaster.core.failures import classes, signatures
 from trainmaster.core.situation.facts import Facts
@@ -21,39 +20,25 @@ Statement = tuple[str, bool, str, str]
 
 def statement(facts: Facts) -> Statement | None:
     """Return the condition's type, whether it holds, reason and message; None: no save has ever failed."""
-    unsaved = _unsaved(facts)
-    if unsaved:
+    told = [rank.unsaved for rank in facts.ranks if rank.unsaved]
+    if told:
+        unsaved = min(told, key=lambda unsaved: unsaved.step)  # the earliest that no good one has followed
         reason = _class_of(unsaved) or SAVE_FAILED
         return CHECKPOINT_SAVING, False, reason, _sentence(facts, unsaved)
     before = next((c for c in facts.status.conditions if c.type == CHECKPOINT_SAVING), None)
     if before is None:
         return None
-    if before.status == "True" or _saved_since(facts):
-        step = facts.checkpoint.step if facts.checkpoint else 0
+    newest, old = facts.checkpoint, facts.status.checkpoint
+    if before.status == "True" or (newest is not None and (old is None or newest.step > old.step)):
+        step = newest.step if newest else 0
         return CHECKPOINT_SAVING, True, _SAVED, f"Checkpoints are written again; the newest one is that of step {step}."
-    return _as_it_was(before)  # ranks that have just begun have not tried yet
-
-
-def _unsaved(facts: Facts) -> UnsavedCheckpoint | None:
-    """Return the earliest failed save that no good one has followed, over all ranks; None where there is none."""
-    told = [rank.unsaved for rank in facts.ranks if rank.unsaved]
-    return min(told, key=lambda unsaved: unsaved.step, default=None)
+    return CHECKPOINT_SAVING, False, before.reason, before.message  # ranks that have just begun have not tried yet
 
 
 def _class_of(unsaved: UnsavedCheckpoint) -> str:
     """Return the failure class that the message names; empty where it names none."""
     found = signatures.class_of(ErrorReport("OSError", unsaved.problem))
     return "" if found == classes.PYTHON_ERROR else found
-
-
-def _saved_since(facts: Facts) -> bool:
-    """Return whether there is a checkpoint that is newer than the one in the status."""
-    old, new = facts.status.checkpoint, facts.checkpoint
-    return new is not None and (old is None or new.step > old.step)
-
-
-def _as_it_was(before: Condition) -> Statement:
-    return CHECKPOINT_SAVING, False, before.reason, before.message
 
 
 def _sentence(facts: Facts, unsaved: UnsavedCheckpoint) -> str:

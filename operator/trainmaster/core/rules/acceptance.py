@@ -24,7 +24,8 @@ SUBMISSION_SECONDS = 600
 
 def accept(facts: Facts) -> Verdict:
     """Fail a new job that asks for what is not supported yet, or was submitted in part; else change nothing."""
-    refusal = "" if facts.job.status.attempt else _refusal(facts)
+    refused = [] if facts.job.status.attempt else facts.job.spec.not_yet_supported()
+    refusal = " ".join(f"{field}: {why}" for field, why in refused if field.startswith(_NEVER_LEFT_OUT))
     if refusal:
         return Verdict(status=ending.failed(facts.status, "NotYetSupported", refusal, facts.now))
     storage = _default_storage(facts)
@@ -54,8 +55,3 @@ def _given_up(facts: Facts) -> datetime | None:
     if created is None or names.SUBMISSION not in facts.job.metadata.annotations or not facts.job.spec.suspend:
         return None
     return figures.later(created, SUBMISSION_SECONDS)
-
-
-def _refusal(facts: Facts) -> str:
-    refused = [(field, why) for field, why in facts.job.spec.not_yet_supported() if field.startswith(_NEVER_LEFT_OUT)]
-    return " ".join(f"{field}: {why}" for field, why in refused)

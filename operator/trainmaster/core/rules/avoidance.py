@@ -9,7 +9,6 @@ cannot even start (rules/elsewhere.py), or from which nothing is heard any more 
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
@@ -55,48 +54,33 @@ def _noticed(facts: Facts) -> TrainingJobStatus | None:
     free = facts.regime.to_move()
     stayed = facts.regime.to_move_at_once(free)
     if stayed:
-        return avoided.moved(facts, stayed, f"{_named(stayed)} leaves a node that is avoided.")
-    due = (line for line in reversed(_open(facts)) if _is_due(facts, line))
-    return next((_avoided(facts, line, leaving) for line in due if (leaving := _on(free, {line.node}))), None)
+        named = ", ".join(slot.key for slot in stayed)
+        return avoided.moved(facts, stayed, f"{named} leaves a node that is avoided.")
+    failures = _by_node(facts) if free else Counter()
+    blaming = [line for line in facts.status.restarts if classes.of(line.failure_class).blames_node]
+    for line in reversed(blaming):
+        node = line.node or ""
+        leaving = [slot for slot in free if slot.replica and slot.replica.node == node]
+        others = sum(count for other, count in failures.items() if other != node)
+        many = failures[node] >= FAILURES and others < failures[node]
+        if line.seconds_lost is None and leaving and many and avoided.has_another(facts, node):
+            return _avoided(facts, line, failures[node], leaving)
+    return None
 
 
-def _open(facts: Facts) -> list[RestartRecord]:
-    """Return the failures that are not over yet and whose class blames the node."""
-    lines = (line for line in facts.status.restarts if line.seconds_lost is None)
-    return [line for line in lines if classes.of(line.failure_class).blames_node]
+def _by_node(facts: Facts) -> Counter[str]:
+    """Return the number of recent failures that nodes are blamed for, without nodes that are avoided already."""
+    known, count = {node.node for node in facts.status.avoided_nodes}, Counter[str]()
+    for line in facts.status.restarts:
+        age = (facts.now - line.time).total_seconds()
+        if line.node and line.node not in known and classes.of(line.failure_class).blames_node:
+            count[line.node] += 0 <= age < WINDOW_SECONDS
+    return count
 
 
-def _on(slots: Sequence[Slot], nodes: Collection[str | None]) -> list[Slot]:
-    return [slot for slot in slots if slot.replica and slot.replica.node and slot.replica.node in nodes]
-
-
-def _is_due(facts: Facts, line: RestartRecord) -> bool:
-    node, here = line.node or "", _blamed(facts)
-    if not node or here[node] < FAILURES or node in {known.node for known in facts.status.avoided_nodes}:
-        return False
-    others = sum(count for other, count in here.items() if other != node)
-    return others < here[node] and avoided.has_another(facts, node)
-
-
-def _avoided(facts: Facts, line: RestartRecord, leaving: list[Slot]) -> TrainingJobStatus:
-    node = line.node or ""
-    reason = f"{_blamed(facts)[node]} failures of this job within {figures.duration(WINDOW_SECONDS)}, the last one: "
-    return avoided.avoiding(facts, node, reason + figures.sentence(line.evidence or ""), leaving)
-
-
-def _named(slots: Sequence[Slot]) -> str:
-    return ", ".join(slot.key for slot in slots)
-
-
-def _blamed(facts: Facts) -> Counter[str]:
-    """Return the number of recent failures by node, without nodes that are avoided already."""
-    known = {node.node for node in facts.status.avoided_nodes}
-    return Counter(line.node or "" for line in facts.status.restarts if line.node not in known and _counts(facts, line))
-
-
-def _counts(facts: Facts, line: RestartRecord) -> bool:
-    age = (facts.now - line.time).total_seconds()
-    return bool(line.node) and 0 <= age < WINDOW_SECONDS and classes.of(line.failure_class).blames_node
+def _avoided(facts: Facts, line: RestartRecord, count: int, leaving: list[Slot]) -> TrainingJobStatus:
+    reason = f"{count} failures of this job within {figures.duration(WINDOW_SECONDS)}, the last one: "
+    return avoided.avoiding(facts, line.node or "", reason + figures.sentence(line.evidence or ""), leaving)
 
 
 def _finds_no_place(facts: Facts, slot: Slot) -> bool:

@@ -9,7 +9,6 @@ is about the start only; later each worker that is there takes part.
 import dataclasses
 
 from trainmaster.api.states import Phase
-from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import phases
@@ -26,21 +25,10 @@ def fit(facts: Facts) -> Verdict:
     """Shrink a group that waits; grow one that trains."""
     if facts.job.spec.elasticity is None or not facts.regime.group():
         return NOTHING
-    replaced = _replaced(facts)
-    if replaced is not None:
-        return Verdict(status=replaced)
-    return _shrink(facts) if facts.status.phase in phases.GATHERING else _grow(facts)
-
-
-def _replaced(facts: Facts) -> TrainingJobStatus | None:
-    """Return the status with new incarnations for absent workers whose replicas have ended; None where none has.
-
-    No rank trains with them, so nothing else changes.
-    """
     ended = [slot for slot in facts.left_out if slot.replica and not slot.replica.alive]
-    if not ended:
-        return None
-    return dataclasses.replace(facts.status, incarnations=facts.replacing(ended))
+    if ended:  # no rank trains with them, so nothing else changes
+        return Verdict(status=dataclasses.replace(facts.status, incarnations=facts.replacing(ended)))
+    return _shrink(facts) if facts.status.phase in phases.GATHERING else _grow(facts)
 
 
 def _shrink(facts: Facts) -> Verdict:

@@ -53,6 +53,7 @@ def leave_node(facts: Facts) -> Verdict:
     known = {node.node for node in facts.status.avoided_nodes}
     stuck = _stuck(facts) if len(known) < NODES else []
     wakes = []
+    patience = min(facts.job.spec.failure_policy.start_seconds / SHARE, LONGEST_SECONDS)
     in_doubt, running = {one.node for one in stuck}, _running(facts) if stuck else {}
     for one in stuck:
         # A replica of its role runs on another node; or the job once trained, and only this node is in doubt.
@@ -60,7 +61,8 @@ def leave_node(facts: Facts) -> Verdict:
         elsewhere = len(well) > (one.node in well)
         is_the_nodes = elsewhere or (facts.status.running_time is not None and in_doubt == {one.node})
         if one.node not in known and is_the_nodes:
-            due = figures.later(one.since, _patience(facts, one))
+            hopeless = one.obstacle.reason in obstacles.HOPELESS
+            due = figures.later(one.since, 0.0 if hopeless else patience)
             if due <= facts.now:
                 return Verdict(status=_left(facts, one, stuck))
             wakes.append(due)
@@ -75,12 +77,6 @@ def _stuck(facts: Facts) -> list[_Stuck]:
         if told and node and told[0].reason in REASONS:
             found.append(_Stuck(slot, node, *told))
     return [one for one in found if facts.now < figures.later(one.since, TOO_LATE_SECONDS)]
-
-
-def _patience(facts: Facts, one: _Stuck) -> float:
-    if one.obstacle.reason in obstacles.HOPELESS:
-        return 0.0
-    return min(facts.job.spec.failure_policy.start_seconds / SHARE, LONGEST_SECONDS)
 
 
 def _running(facts: Facts) -> dict[str, set[str]]:

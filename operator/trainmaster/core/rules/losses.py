@@ -60,11 +60,7 @@ def _lost(facts: Facts, slot: Slot) -> bool:
 def _was_complete(facts: Facts) -> bool:
     """Return whether the group was complete, as a survivor's error also shows; else replicas may not exist yet."""
     phase = facts.status.phase
-    return phase not in phases.GATHERING or (phase == Phase.RESTARTING and _unexplained(facts))
-
-
-def _unexplained(facts: Facts) -> bool:
-    return ledger.unexplained(facts.status) is not None
+    return phase not in phases.GATHERING or (phase == Phase.RESTARTING and ledger.unexplained(facts.status) is not None)
 
 
 def _harmless(facts: Facts, failure: Failure) -> bool:

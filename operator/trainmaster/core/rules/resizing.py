@@ -19,7 +19,10 @@ def resize(facts: Facts) -> Verdict:
     if before is None:
         return NOTHING
     if facts.status.phase in phases.GATHERING:
-        return NOTHING if before.desired == now else _another_group(facts)
+        # An unexplained failure costs no budget then: its cause may be a replica that leaves.
+        absent = facts.regime.missed_after_resize()
+        status = dataclasses.replace(ledger.overtaken(facts.status, "resized"), absent=absent)
+        return Verdict(status=status) if before.desired != now and status != facts.status else NOTHING
     message = facts.regime.resized()
     if not message:
         return NOTHING
@@ -32,9 +35,3 @@ def resize(facts: Facts) -> Verdict:
             absent=facts.regime.missed_after_resize(),
         )
     )
-
-
-def _another_group(facts: Facts) -> Verdict:
-    """Change a group that gathers. An unexplained failure costs no budget: its cause may be a replica that leaves."""
-    status = dataclasses.replace(ledger.overtaken(facts.status, "resized"), absent=facts.regime.missed_after_resize())
-    return Verdict(status=status) if status != facts.status else NOTHING

@@ -5,7 +5,6 @@ of an older spec are recreated before any agent is told to run. No attempt ever 
 """
 
 import dataclasses
-from datetime import datetime
 
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
@@ -30,10 +29,20 @@ def take_spec(facts: Facts) -> Verdict:
     """
     old = [slot for slot in _idle(facts) if slot.stale]
     if old and any(_runs_ranks(slot) for slot in old):
-        return Verdict(wake_at=_next_look(facts))
+        return Verdict(wake_at=figures.later(facts.now, LOOK_SECONDS))
     if old:
         return Verdict(status=_made_anew(facts, old))
-    return Verdict(status=_all_together(facts)) if membership.would_mix(facts) else NOTHING
+    if not membership.would_mix(facts):
+        return NOTHING
+    older = [slot for slot in membership.members(facts) if slot.stale]  # a new member must not train beside these
+    return Verdict(
+        status=dataclasses.replace(
+            facts.status,
+            attempt=facts.status.attempt + 1,
+            phase=Phase.RESIZING,
+            message=f"Members join after {edits.named(facts, older)} changed: all begin anew with the present spec.",
+        )
+    )
 
 
 def _idle(facts: Facts) -> list[Slot]:
@@ -52,23 +61,8 @@ def _runs_ranks(slot: Slot) -> bool:
     return beat is not None and beat.state == AgentState.RUNNING and not silent
 
 
-def _next_look(facts: Facts) -> datetime:
-    return figures.later(facts.now, LOOK_SECONDS)
-
-
 def _made_anew(facts: Facts, old: list[Slot]) -> TrainingJobStatus:
     they = edits.listed([slot.key for slot in old])
     sentence = f"{edits.named(facts, old)} changed: {they} {'is' if len(old) == 1 else 'are'} made anew."
     before = "" if facts.status.phase == Phase.PENDING else facts.status.message or ""  # keep why it gathers again
     return dataclasses.replace(facts.status, incarnations=facts.replacing(old), message=f"{before} {sentence}".strip())
-
-
-def _all_together(facts: Facts) -> TrainingJobStatus:
-    """Return the status of another attempt for all: a new member must not train beside members of an older spec."""
-    old = [slot for slot in membership.members(facts) if slot.stale]
-    return dataclasses.replace(
-        facts.status,
-        attempt=facts.status.attempt + 1,
-        phase=Phase.RESIZING,
-        message=f"Members join after {edits.named(facts, old)} changed: all begin anew with the present spec.",
-    )

@@ -7,7 +7,6 @@ its number is believed up to a bound (situation/ahead.py).
 
 import dataclasses
 
-from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.situation import ahead
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.verdict import NOTHING, Verdict
@@ -23,13 +22,13 @@ def wind_on(facts: Facts) -> Verdict:
         said.append(f"attempt {facts.status.attempt} where agents report {attempt}")
     known = facts.status.incarnations
     said += [f"{key}-{known.get(key, 0)} where there is {key}-{number}" for key, number in incarnations.items()]
-    return Verdict(status=_wound_on(facts, attempt, incarnations, ", ".join(said[:_TOLD]))) if said else NOTHING
-
-
-def _wound_on(facts: Facts, attempt: int, incarnations: dict[str, int], said: str) -> TrainingJobStatus:
-    return dataclasses.replace(
-        facts.status,
-        attempt=max(attempt, facts.status.attempt),
-        incarnations={**facts.status.incarnations, **incarnations},
-        message=f"{ahead.EDITED}: it said {said}. Going on from what there is.",
+    if not said:
+        return NOTHING
+    return Verdict(
+        status=dataclasses.replace(
+            facts.status,
+            attempt=max(attempt, facts.status.attempt),
+            incarnations={**known, **incarnations},
+            message=f"{ahead.EDITED}: it said {', '.join(said[:_TOLD])}. Going on from what there is.",
+        )
     )

@@ -7,7 +7,6 @@ spare take the place of a lost worker; this rule, that of a worker that has not 
 import dataclasses
 
 from trainmaster.api.states import Phase
-from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import failures, ledger
 from trainmaster.core.situation import spares
@@ -32,17 +31,11 @@ def look_after(facts: Facts) -> Verdict:
         return NOTHING
     lost = [slot for slot in facts.spares if slot.replica and not slot.replica.alive]
     if lost:
-        return Verdict(status=_replaced(facts, lost))
+        evidence = figures.sentence(failures.of_lost(lost, facts.step).evidence)
+        message = f"{evidence} It stood by as a spare: training is not disturbed. Replacing it."
+        status = dataclasses.replace(facts.status, incarnations=facts.replacing(lost), message=message)
+        return Verdict(status=status)
     return _filled(facts) if spares.ready(facts) else NOTHING
-
-
-def _replaced(facts: Facts, lost: list[Slot]) -> TrainingJobStatus:
-    evidence = figures.sentence(failures.of_lost(lost, facts.step).evidence)
-    return dataclasses.replace(
-        facts.status,
-        incarnations=facts.replacing(lost),
-        message=f"{evidence} It stood by as a spare: training is not disturbed. Replacing it.",
-    )
 
 
 def _filled(facts: Facts) -> Verdict:

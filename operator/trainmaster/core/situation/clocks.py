@@ -7,7 +7,7 @@ import dataclasses
 from datetime import datetime
 from typing import Any
 
-from trainmaster.api.status import Condition, TrainingJobStatus
+from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.figures import later
 
 AHEAD_SECONDS = 60  # clocks of one cluster may differ by so much
@@ -30,13 +30,11 @@ def until(status: TrainingJobStatus, now: datetime) -> TrainingJobStatus:
         if account is not None and _is_to_come(account.time, now):
             update[name] = dataclasses.replace(account, time=now)
     if any(_is_to_come(condition.last_transition_time, now) for condition in status.conditions):
-        update["conditions"] = tuple(_condition(condition, now) for condition in status.conditions)
+        update["conditions"] = tuple(
+            dataclasses.replace(one, last_transition_time=now) if _is_to_come(one.last_transition_time, now) else one
+            for one in status.conditions
+        )
     return dataclasses.replace(status, **update) if update else status
-
-
-def _condition(condition: Condition, now: datetime) -> Condition:
-    to_come = _is_to_come(condition.last_transition_time, now)
-    return dataclasses.replace(condition, last_transition_time=now) if to_come else condition
 
 
 def _is_to_come(time: datetime | None, now: datetime) -> bool:

@@ -1,6 +1,7 @@
 """Gather the facts that rules look at, once per decision."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -149,7 +150,11 @@ class Facts:
     def checkpoint(self) -> CheckpointStatus | None:
         """Return the newest complete checkpoint that was reported and is still there; None where there is none."""
         written = self.status.checkpoint if self._is_still_there else None
-        told = [beat.checkpoint for beat in self._last_words if beat.checkpoint and self._may_be(beat.checkpoint)]
+        beats = self.heartbeats()
+        if not self.observed.private_checkpoints:  # storage outlives the replicas, so those that are lost tell as well
+            beats = tuple(slot.replica.heartbeat for slot in self.slots if slot.replica and slot.replica.heartbeat)
+        most = self.job.spec.training.steps or math.inf  # a checkpoint beyond the last step is none of this job
+        told = [beat.checkpoint for beat in beats if beat.checkpoint and 0 <= beat.checkpoint.step <= most]
         newest = max(told, key=lambda record: record.step, default=None)
         if newest is None or (written and written.step >= newest.step):
             return written
@@ -159,13 +164,6 @@ class Facts:
             sha256=figures.legible(newest.sha256),
             seconds=figures.seconds(newest.seconds) if newest.seconds is not None else None,
         )
-
-    @property
-    def _last_words(self) -> tuple[messages.Heartbeat, ...]:
-        """Return the heartbeats that tell of checkpoints: those of lost replicas too, where storage outlives them."""
-        if self.observed.private_checkpoints:
-            return self.heartbeats()
-        return tuple(slot.replica.heartbeat for slot in self.slots if slot.replica and slot.replica.heartbeat)
 
     @property
     def _is_still_there(self) -> bool:
@@ -186,10 +184,6 @@ class Facts:
         unheard = any(slot.heartbeat is None for slot in running)
         return unheard or any(record and record.step >= written.step for record in records)
 
-    def _may_be(self, record: messages.CheckpointRecord) -> bool:
-        """Return whether the step is possible: a checkpoint beyond the last step is no checkpoint of this job."""
-        return 0 <= record.step <= (self.job.spec.training.steps or record.step)
-
     @cached_property
     def incomplete_since(self) -> datetime:
         """Return since when the group has been incomplete, by the status. While suspended, it is not incomplete."""
@@ -204,12 +198,9 @@ class Facts:
 
         The last heartbeat counts, even if the replica was lost since.
         """
-        told = (slot for slot in self.slots if slot.role == names.WORKER and slot.replica)
-        ended = {slot.key for slot in told if slot.replica and self._is_through(slot.replica.heartbeat)}
-        return self.written_done | ended
-
-    def _is_through(self, beat: messages.Heartbeat | None) -> bool:
-        return beat is not None and (beat.state, beat.attempt) == (AgentState.FINISHED, self.status.attempt)
+        told = [(slot.key, slot.replica.heartbeat) for slot in self.slots if slot.role == names.WORKER and slot.replica]
+        through = (AgentState.FINISHED, self.status.attempt)
+        return self.written_done | {key for key, beat in told if beat and (beat.state, beat.attempt) == through}
 
     def heartbeats(self) -> tuple[messages.Heartbeat, ...]:
         """Return the heartbeats of all slots that have one."""

@@ -76,13 +76,10 @@ def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
 
 
 def _marked(replica: Replica, silence: float, others_wait: bool) -> Replica:
-    heard = f"nothing was heard of {replica.name} for {silence:.0f} s"
+    if not replica.node_silent and not others_wait:
+        return replica
+    reason, sign = AGENT_CUT_OFF, "all others wait for a step to end"
     if replica.node_silent:
-        return _gone(replica, NODE_SILENT, f"{heard}, and Kubernetes says that its node does not answer")
-    if others_wait:
-        return _gone(replica, AGENT_CUT_OFF, f"{heard}, and all others wait for a step to end")
-    return replica
-
-
-def _gone(replica: Replica, reason: str, message: str) -> Replica:
+        reason, sign = NODE_SILENT, "Kubernetes says that its node does not answer"
+    message = f"nothing was heard of {replica.name} for {silence:.0f} s, and {sign}"
     return dataclasses.replace(replica, deleting=True, disruption=reason, disruption_message=message)
