@@ -14,14 +14,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainmaster.wire import codec, names
-from trainmaster.wire.messages import Heartbeat, Rendezvous
-from trainmaster.wire.states import AgentState
 
 from bench import hostile_crowd, results
 from bench.operator_api import Document
 from bench.operator_processes import Process
 from bench.operator_world import FOR_EVER, World, a_job, jobs_path, world
 from tests.cluster_hand.apiserver import RefusedRequestError
+from tests.fakes.pod_agent import first_heartbeat
 
 REPLICAS, WHOLE = int(os.environ.get("BENCH_REPLICAS", "3000")), 3000
 SECONDS = float(os.environ.get("BENCH_SECONDS", "30"))
@@ -119,7 +118,7 @@ class Witness:
                 return time.monotonic() - began
 
     def _exchange(self) -> None:
-        body = codec.encode(_heartbeat(self._pod))
+        body = codec.encode(first_heartbeat(self._pod))  # older than any of the pod's own agent: answered, not kept
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         address = urlsplit(self._there.places.operator)
         line = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
@@ -136,25 +135,6 @@ def _for(seconds: float) -> Iterator[None]:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield
-
-
-def _heartbeat(pod: Document) -> Heartbeat:
-    """Return one that is older than any of the pod's own agent: it is answered like any other, and not kept."""
-    metadata = pod["metadata"]
-    labels, owner = metadata["labels"], metadata["ownerReferences"][0]
-    return Heartbeat(
-        job=f"{metadata['namespace']}/{owner['name']}",
-        job_uid=owner["uid"],
-        role=labels[names.LABEL_ROLE],
-        index=int(labels[names.LABEL_INDEX]),
-        incarnation=int(labels[names.LABEL_INCARNATION]),
-        pod_uid=metadata["uid"],
-        sequence=0,
-        state=AgentState.WAITING,
-        attempt=0,
-        offer=Rendezvous(29500, "key"),
-        hold=False,
-    )
 
 
 def _token(there: World, pod: Document) -> str:

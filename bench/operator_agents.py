@@ -27,11 +27,11 @@ from trainmaster.wire.messages import (
     Heartbeat,
     Orders,
     RankProgress,
-    Rendezvous,
 )
 from trainmaster.wire.states import AgentState, Verb
 
 from bench.operator_api import MERGE_PATCH, Api, Document, Places
+from tests.fakes.pod_agent import PodAgent
 
 STEP_SECONDS = 0.1
 LOAD_SECONDS = 0.5
@@ -43,36 +43,31 @@ MOST_SHADOWS = 2
 _addresses = itertools.count(2)
 
 
-class Agent:
-    """PID 1 of one pod."""
+class Agent(PodAgent):
+    """PID 1 of one pod, with its line to the operator."""
 
     def __init__(self, session: aiohttp.ClientSession, places: Places, token: str, pod: Document) -> None:
+        super().__init__(pod)
         self._session = session
         self._places = places
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        self._pod = pod
         self._plan = _plan(pod)
-        self._numbers = itertools.count(1)
-        self._state, self._attempt, self._digest = AgentState.WAITING, 0, ""
-        self._rendezvous: Rendezvous | None = None
-        self._orders: Orders | None = None
         self._began = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._shadows = 0
         self.answered = 0.0  # when it last had orders from the operator, in seconds of the monotonic clock
         self.beats = self.bodies = self.bytes = 0  # of answers
-        self.exit: ExitReport | None = None
         self.ran: dict[int, float] = {}  # when it was told to run each attempt
 
     @property
     def running(self) -> bool:
         """Whether it trains."""
-        return self._state == AgentState.RUNNING
+        return self.state == AgentState.RUNNING
 
     async def live(self) -> None:
         """Until it is told to leave."""
         trouble = 0
-        while not (self._orders and self._orders.verb == Verb.EXIT):
+        while not (self.orders and self.orders.verb == Verb.EXIT):
             try:
                 went_well = await self._beat(hold=not trouble)
             except (aiohttp.ClientError, OSError, TimeoutError):
@@ -86,7 +81,7 @@ class Agent:
 
     async def _beat(self, *, hold: bool) -> bool:
         """Say how it is; whether orders came back."""
-        body = codec.encode(self._heartbeat(hold=hold))
+        body = codec.encode(self._says(hold=hold))
         if self._places.peer_port and self._shadows < MOST_SHADOWS:
             self._in_background(self._shadow(body))
         url = self._places.operator + names.HEARTBEAT_PATH
@@ -111,16 +106,14 @@ class Agent:
         self._shadows -= 1
 
     def _obey(self, orders: Orders) -> None:
-        self._orders = orders
-        if orders.verb == Verb.WAIT and self._attempt < orders.attempt and self._attempt:
-            self._state, self._attempt, self._rendezvous, self.exit = AgentState.WAITING, orders.attempt, None, None
+        self.orders = orders
+        if orders.verb == Verb.WAIT and self.attempt < orders.attempt and self.attempt:
+            self.state, self.attempt, self.rendezvous, self.exit = AgentState.WAITING, orders.attempt, None, None
             self._in_background(self._tell())
-        waits_for_it = self._state == AgentState.WAITING and orders.attempt == self._attempt
-        if orders.verb == Verb.RUN and orders.roster and (orders.attempt > self._attempt or waits_for_it):
+        waits_for_it = self.state == AgentState.WAITING and orders.attempt == self.attempt
+        if orders.verb == Verb.RUN and orders.roster and (orders.attempt > self.attempt or waits_for_it):
             self.ran.setdefault(orders.attempt, time.time())
-            self.exit = None
-            self._state, self._attempt = AgentState.RUNNING, orders.attempt
-            self._digest, self._rendezvous = orders.roster.digest, orders.roster.rendezvous
+            self.run(orders)
             self._began = time.monotonic() + LOAD_SECONDS
             self._in_background(self._train())
 
@@ -129,17 +122,17 @@ class Agent:
         await self._tell()
         await asyncio.sleep(self._began + STEP_SECONDS - time.monotonic())
         await self._tell()
-        attempt = self._attempt
+        attempt = self.attempt
         await asyncio.sleep(self._plan["steps"] * STEP_SECONDS)
-        if self._attempt == attempt:
-            self._state = AgentState.FINISHED
+        if self.attempt == attempt:
+            self.state = AgentState.FINISHED
             await self._tell()
 
     def fail(self) -> None:
         """Its rank raises an error."""
         error = ErrorReport("ValueError", "a bad batch", "train.py:7 in step")
-        self.exit = ExitReport(self._attempt, 0, self._step(), exit_code=1, error=error)
-        self._state = AgentState.FAILED
+        self.exit = ExitReport(self.attempt, 0, self._step(), exit_code=1, error=error)
+        self.state = AgentState.FAILED
         self._in_background(self._tell())
 
     async def _tell(self) -> None:
@@ -155,35 +148,14 @@ class Agent:
         taken = int((time.monotonic() - self._began) / STEP_SECONDS)
         return max(0, min(int(self._plan["steps"]), taken))
 
-    def _heartbeat(self, *, hold: bool) -> Heartbeat:
-        metadata = self._pod["metadata"]
-        labels, owner = metadata["labels"], metadata["ownerReferences"][0]
-        index, trains = int(labels[names.LABEL_INDEX]), self._state != AgentState.WAITING
-        step = self._step() if trains else 0
+    def _says(self, *, hold: bool) -> Heartbeat:
+        step = 0 if self.state == AgentState.WAITING else self._step()
         saved = step // STEPS_PER_CHECKPOINT * STEPS_PER_CHECKPOINT
+        self.checkpoint = CheckpointRecord(saved, 1.7e9 + saved, f"{saved:064d}") if saved else None
         loss = 2.0 / (1 + step / 100)
-        rank = RankProgress(index, step, _phase(step, self._state), loss, 640.0, STEP_SECONDS)
-        return Heartbeat(
-            job=f"{metadata['namespace']}/{owner['name']}",
-            job_uid=owner["uid"],
-            role=labels[names.LABEL_ROLE],
-            index=index,
-            incarnation=int(labels[names.LABEL_INCARNATION]),
-            pod_uid=metadata["uid"],
-            sequence=next(self._numbers),
-            state=self._state,
-            attempt=self._attempt,
-            offer=Rendezvous(29500 + self._attempt, f"key-{self._attempt}"),
-            rendezvous=self._rendezvous,
-            roster_digest=self._digest,
-            exit=self.exit,
-            ranks=(rank,) if trains else (),
-            checkpoint=CheckpointRecord(saved, 1.7e9 + saved, f"{saved:064d}") if saved else None,
-            orders_seen=self._orders.version if self._orders else "",
-            hold=hold,
-            warm=True,
-            takes_204=True,
-        )
+        phase, resumed = _phase(step, self.state), 0 if step else None
+        rank = RankProgress(self._first.index, step, phase, loss, 640.0, STEP_SECONDS, resumed_step=resumed)
+        return self.heartbeat(rank, hold=hold)
 
 
 @functools.lru_cache(maxsize=8)

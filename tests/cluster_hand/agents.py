@@ -1,17 +1,16 @@
 """An agent as a test plays it: heartbeats over real HTTP, with the pod's real token."""
 
+import dataclasses
 import json
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from trainmaster.wire import codec, names
-from trainmaster.wire.messages import CheckpointRecord, ExitReport, Heartbeat, Orders, RankProgress, Rendezvous
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.messages import Orders, RankProgress
 
-Document = dict[str, Any]
+from tests.fakes.pod_agent import Document, PodAgent
 
 
 @dataclass(frozen=True)
@@ -22,62 +21,35 @@ class Answer:
     text: str = ""
 
 
-@dataclass
-class Agent:
-    """PID 1 of one pod."""
+class Agent(PodAgent):
+    """PID 1 of one pod, with its line to the operator."""
 
-    url: str
-    token: str
-    pod: Document
-    state: AgentState = AgentState.WAITING
-    attempt: int = 0
-    sequence: int = 0
-    step: int = 0
-    phase: str = "train"
-    exit: ExitReport | None = None
-    checkpoint: CheckpointRecord | None = None
-    orders: Orders | None = None
-    digest: str = ""
-    rendezvous: Rendezvous | None = None
-    changes: Document = field(default_factory=dict)  # lies, for tests of the intake's guard
-
-    def heartbeat(self, *, hold: bool) -> Heartbeat:
-        """What it says now."""
-        metadata = self.pod["metadata"]
-        labels, owner = metadata["labels"], metadata["ownerReferences"][0]
-        self.sequence += 1
-        rank = RankProgress(int(labels[names.LABEL_INDEX]), self.step, self.phase, 0.5, 1000.0, 0.01)
-        said = {
-            "job": f"{metadata['namespace']}/{owner['name']}",
-            "job_uid": owner["uid"],
-            "role": labels[names.LABEL_ROLE],
-            "index": int(labels[names.LABEL_INDEX]),
-            "incarnation": int(labels[names.LABEL_INCARNATION]),
-            "pod_uid": metadata["uid"],
-            "sequence": self.sequence,
-            "state": self.state,
-            "attempt": self.attempt,
-            "offer": Rendezvous(29500 + self.attempt, f"key-{self.attempt}"),
-            "rendezvous": self.rendezvous,
-            "roster_digest": self.digest,
-            "ranks": (rank,) if self.state in ("Running", "Finished") else (),
-            "exit": self.exit,
-            "checkpoint": self.checkpoint,
-            "orders_seen": self.orders.version if self.orders else "",
-            "hold": hold,
-            "warm": True,
-            "takes_204": True,
-        }
-        return Heartbeat(**{**said, **self.changes})
+    def __init__(self, url: str, token: str, pod: Document) -> None:
+        super().__init__(pod)
+        self.url = url
+        self.token = token
+        self.step = 0
+        self.phase = "train"
+        self.changes: Document = {}  # lies, for tests of the intake's guard
 
     def beat(self, *, hold: bool = False) -> Answer:
         """Say it."""
-        answer = self.raw(codec.encode(self.heartbeat(hold=hold)))
+        rank = RankProgress(self._first.index, self.step, self.phase, 0.5, 1000.0, 0.01, resumed_step=0)
+        said = dataclasses.replace(self.heartbeat(rank, hold=hold), **self.changes)
+        answer = self.raw(codec.encode(said))
         if answer.status == 200:
             self.orders = codec.decode(Orders, answer.text)
             if self.state == "Waiting" and self.orders.verb == "Wait":
                 self.attempt = self.orders.attempt  # that it waits for
         return answer
+
+    def tell(self, tries: int = 400) -> None:
+        """Say it until it is taken: an operator that was just started may not know the pod yet."""
+        for _ in range(tries):
+            if self.beat().status in (200, 204):
+                return
+            time.sleep(0.05)
+        raise AssertionError("nobody takes what it says")
 
     def raw(self, body: bytes) -> Answer:
         """Say anything."""
@@ -101,10 +73,8 @@ class Agent:
 
     def obey(self) -> None:
         """Do as the orders say."""
-        if self.orders and self.orders.verb == "Run" and self.orders.roster:
-            self.state, self.attempt = AgentState.RUNNING, self.orders.attempt
-            self.digest, self.rendezvous = self.orders.roster.digest, self.orders.roster.rendezvous
-            self.exit = None
+        if self.orders and self.orders.verb == "Run":
+            self.run(self.orders)
 
     def await_orders(self, verb: str, attempt: int = 0, tries: int = 40) -> Orders:
         """Hold requests until such orders come."""

@@ -26,7 +26,7 @@ def running(lab: Lab) -> list[Agent]:
 def finish(lab: Lab, agents: list[Agent]) -> Document:
     for agent in agents:
         agent.state, agent.step, agent.phase = AgentState.FINISHED, 100, "done"
-        agent.beat()
+        agent.tell()
     return lab.await_phase("Succeeded")
 
 
