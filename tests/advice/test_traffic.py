@@ -1,4 +1,4 @@
-"""The bytes of the textbook's formulas; `tests/trainer/test_advised_bytes.py` holds them to what travels."""
+"""The bytes of the textbook's formulas. `trainer/collectives/test_advised_bytes.py` holds them to what travels."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,9 +1,9 @@
 """What ranks of a task can say of their progress: one suite of clauses for real processes and for those of simulations.
 
 The ledger and the accounts are made of what ranks say, so a fake that says what no real process says hides faults. Real
-members of ParameterServer keep these clauses in tests/trainer/test_telling.py, simulated ones in
-tests/platforms/test_simulated.py; `impossible` is asked of everything that any of them says, and of what the stage of
-the core's tests has its members say.
+members of ParameterServer keep these clauses in tests/trainer/strategies/parameter_server/test_telling.py, simulated
+ones in tests/platforms/test_simulated.py; `impossible` is asked of everything that any of them says, and
+of what the stage of the core's tests has its members say.
 """
 
 from __future__ import annotations

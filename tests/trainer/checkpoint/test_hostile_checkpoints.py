@@ -20,7 +20,7 @@ from tests.trainer import hostile_checkpoints
 from tests.trainer.hostile_checkpoints import AROUND, MANIFESTS, READERS, WAYS, make_good
 
 MOST_MEMORY = 256 << 10  # kilobytes
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # All is right in these, as they are signed: they hold another model, and that is an error that the user is told.
 OTHER_MODELS = ("many empty pieces", "many pieces", "many tensors", "no shards")
 # Only training looks at the scalars; a folder without a manifest is one that a run has just deleted.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from trainmaster.wire.training import Aim
 
 from tests.trainer.ranks import Job, NewJob, Options
+from tests.trainer.scripts.test_session_state import a_script
 from tests.trainer.test_evaluations import saved
-from tests.trainer.test_session_state import a_script
 
 SCORES = {"2": 0.1, "4": 0.5, "6": 0.9, "8": 0.3, "10": 0.8}
 AIMS: Options = {

@@ -16,8 +16,8 @@ from trainmaster_trainer.strategies.virtual_ranks import VIRTUAL_RANKS, subtrees
 from trainmaster_trainer.structure import leaves
 
 from tests.trainer import small_tasks
+from tests.trainer.collectives.test_collectives import NO_MEMORY
 from tests.trainer.ranks import NewJob, Options
-from tests.trainer.test_collectives import NO_MEMORY
 
 WORLD = 3
 

@@ -27,10 +27,10 @@ from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.task import load_task
 from typing_extensions import override
 
+from tests.trainer.checkpoint.test_checkpoint_faults import SHAPES
 from tests.trainer.finding import find_remote
 from tests.trainer.ranks import HERE, STATELESS, alone
 from tests.trainer.s3 import BUCKET, KEYS, Proxy, server
-from tests.trainer.test_checkpoint_faults import SHAPES
 
 NEWEST = "step-00000006"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainer.ranks import NewJob, Options
-from tests.trainer.test_strategies import TOLERANCE
+from tests.trainer.strategies.test_strategies import TOLERANCE
 
 PIPELINE: tuple[str, Options, int] = ("Pipeline", {}, 2)
 MESH: tuple[str, Options, int] = ("Mesh", {"sharded": 2, "pipeline": 2}, 4)

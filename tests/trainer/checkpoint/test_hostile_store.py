@@ -15,7 +15,7 @@ from tests.trainer.hostile_store import WAYS, HostileStore
 from tests.trainer.s3 import KEYS
 
 MOST_MEMORY = 256 << 10  # kilobytes
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REFUSED = ("StorageError: ", "ConfigurationError: ", "OSError: [Errno 27]", "CorruptCheckpointError: ")
 NOTHING = ("Lineage(resumed={})", "Lines(step=0, segments=(), last='')", "[]", "0.0", "Listing(saved=[],", "None")
 READ = ("True", "False")  # what was asked for and no more, whatever it is; or less

@@ -12,9 +12,9 @@ import pytest
 from trainmaster_trainer.checkpoint.load import newest, read
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 
+from tests.trainer.checkpoint.test_checkpoint_faults import SHAPES
 from tests.trainer.corruptions import HARMS, corrupted, load, store
 from tests.trainer.ranks import Forker, make_job
-from tests.trainer.test_checkpoint_faults import SHAPES
 
 LOOKED_AT = 50  # of each so many, the fall-back to the one before is taken too
 

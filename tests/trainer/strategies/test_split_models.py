@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.trainer.collectives.test_collectives import NO_MEMORY
 from tests.trainer.ranks import Job, NewJob, Options, read_json
-from tests.trainer.test_collectives import NO_MEMORY
-from tests.trainer.test_strategies import TASKS, TOLERANCE
+from tests.trainer.strategies.test_strategies import TASKS, TOLERANCE
 
 STEPS = 10
 MORE = {"digits": {"layers": 3}, "text": {"layers": 2, "heads": 4}}  # four layers each, at least
