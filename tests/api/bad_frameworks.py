@@ -28,6 +28,18 @@ FRAMEWORKS = (
         **_SERVERS,
     ),
     *(
+        bad(
+            f"two GPUs for one device of {name}",
+            "workers.gpus",
+            2,
+            "OneDevice uses one GPU",
+            training={**_SCRIPT, "framework": name},
+            strategy__type="OneDevice",
+            workers__replicas=1,
+        )
+        for name in TABLE
+    ),
+    *(
         bad(f"gossip of {name}", _FIELD, name, f"scripts of {name} train under", training=_SCRIPT, **_GOSSIP)
         for name in TABLE
         if name != TORCH
