@@ -20,6 +20,7 @@ class Programs:
     name: str
     module: str
     packages: tuple[str, ...]
+    tags: str = ""
 
     @property
     def version(self) -> str:
@@ -63,6 +64,13 @@ KUBERNETES = Programs(
 ETCD = Programs("etcd", "go.etcd.io/etcd/server/v3", ("go.etcd.io/etcd/server/v3",))
 HELM = Programs("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/cmd/helm",))
 CLUSTER = (KUBERNETES, ETCD, HELM)
+# For the node that mounts images (`paths.NEWER_NODE`), as Debian's containerd is older: docs/decisions/0194.
+CONTAINERD = Programs(
+    "containerd",
+    "github.com/containerd/containerd/v2",
+    tuple(f"github.com/containerd/containerd/v2/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2")),
+    tags="no_btrfs,no_devmapper,no_zfs",
+)
 # For `make test-prometheus` alone, as it takes as long as Kubernetes.
 PROMETHEUS = Programs(
     "prometheus",
@@ -87,7 +95,7 @@ def ensure(*wanted: Programs) -> None:
 
 def path(name: str) -> Path:
     """Find a program by its name, for whoever starts it."""
-    for programs in (*CLUSTER, PROMETHEUS):
+    for programs in (*CLUSTER, CONTAINERD, PROMETHEUS):
         if (programs.folder / name).exists():
             return programs.folder / name
     raise OneboxError(f"{name} is not built: run `python -m tools.onebox up`")
@@ -100,7 +108,18 @@ def _build(programs: Programs, package: str) -> None:
     unfinished = target.with_suffix(".unfinished")
     with step(f"Building {target.name} {programs.version} (minutes on a cold Go cache)"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        command = ("nice", "go", "build", "-ldflags", _flags(programs), "-o", unfinished, package)
+        command = (
+            "nice",
+            "go",
+            "build",
+            "-tags",
+            programs.tags,
+            "-ldflags",
+            _flags(programs),
+            "-o",
+            unfinished,
+            package,
+        )
         try:
             run(*command, folder=SOURCES / programs.name)
         except OneboxError as problem:

@@ -8,12 +8,12 @@ import json
 from pathlib import Path
 
 from tools.onebox.paths import (
+    ALL_NODES,
     CERTIFICATES,
     CONFIGURATION,
     GATEWAY,
     KUBECONFIG,
     KUBERNETES_SERVICE,
-    NODE_NAMES,
     SERVER,
     node_address,
 )
@@ -40,7 +40,7 @@ CLIENTS = (
     ("kube-controller-manager", "system:kube-controller-manager", ""),
     ("kube-scheduler", "system:kube-scheduler", ""),
     ("kube-proxy", "system:kube-proxy", ""),
-    *((f"kubelet-{node}", f"system:node:{node}", "system:nodes") for node in NODE_NAMES),
+    *((f"kubelet-{node}", f"system:node:{node}", "system:nodes") for node in ALL_NODES),
 )
 
 
@@ -69,7 +69,7 @@ def ensure() -> None:
     _service_account_keys()
     _issue("kube-apiserver", "/CN=kube-apiserver", _api_server_names())
     _issue("apiserver-to-kubelet", "/O=system:masters/CN=kube-apiserver-kubelet-client")
-    for node in NODE_NAMES:
+    for node in ALL_NODES:
         _issue(f"serving-{node}", f"/O=system:nodes/CN=system:node:{node}", f"DNS:{node},IP:{node_address(node)}")
     for name, user, group in reversed(CLIENTS):  # the administrator's last: it says that all are there
         _issue(name, (f"/O={group}" if group else "") + f"/CN={user}")

@@ -32,7 +32,17 @@ from tools.onebox import (
     store,
     volumes,
 )
-from tools.onebox.paths import AUDIT_LOG, CACHE, KUBECONFIG, NODE_NAMES, OPERATOR_IMAGE, OWNER, STATE
+from tools.onebox.paths import (
+    ALL_NODES,
+    AUDIT_LOG,
+    CACHE,
+    KUBECONFIG,
+    NODE_NAMES,
+    OPERATOR_IMAGE,
+    OWNER,
+    STATE,
+    containerd_socket,
+)
 from tools.onebox.remains import clean, leftovers
 from tools.onebox.shell import OneboxError, lock, run, step
 
@@ -55,6 +65,15 @@ class Node:
         """Stop kubelet and containerd alone: the cluster loses sight of the node, its pods run on."""
         for daemon in reversed(node.daemons(self.name)):
             processes.stop(daemon.name)
+
+    def take_in(self, name: str, archive: Path) -> None:
+        """Give it the image of an OCI archive, under a name and its digest."""
+        store.take_in(containerd_socket(self.name), name, archive)
+
+    def remove(self) -> None:
+        """Take it out of the cluster for good."""
+        node.remove(self.name)
+        Cluster().kubectl("delete", "node", self.name, "--ignore-not-found")
 
     def is_ready(self) -> bool:
         """Say what the API server believes of it."""
@@ -136,8 +155,8 @@ class Cluster:
 
     def node(self, name: str) -> Node:
         """Look up a node by its name."""
-        if name not in NODE_NAMES:
-            raise OneboxError(f"no node is called {name}; there are: {', '.join(NODE_NAMES)}")
+        if name not in ALL_NODES:
+            raise OneboxError(f"no node is called {name}; there are: {', '.join(ALL_NODES)}")
         return Node(name)
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:

@@ -58,6 +58,18 @@ def build_framework(family: str) -> str:
     return image
 
 
+def pack(folder: Path, archive: Path) -> str:
+    """Make an image of a folder's files and nothing else, as an OCI archive; return its digest."""
+    told = archive.with_suffix(".digest")
+    with lock(CACHE / "images.lock"):
+        container = _buildah("from", "scratch").strip()
+        _buildah("add", "--quiet", container, folder, "/")
+        image = _buildah("commit", "--quiet", "--rm", container).strip()
+        _buildah("push", "--quiet", "--digestfile", told, image, f"oci-archive:{archive}")
+        _buildah("rmi", image)
+    return told.read_text()
+
+
 def _buildah(*words: str | Path) -> str:
     storage = ("--root", BUILDAH / "root", "--runroot", BUILDAH / "run", "--storage-driver", "overlay")
     return run("nice", "buildah", *storage, *words)

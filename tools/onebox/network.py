@@ -7,7 +7,7 @@ is changed but those that daemons of Kubernetes write by themselves; these are k
 import json
 from pathlib import Path
 
-from tools.onebox.paths import BRIDGE, CACHE, GATEWAY, NAME, NETWORK, NODE_NAMES, node_address
+from tools.onebox.paths import ALL_NODES, BRIDGE, CACHE, GATEWAY, NAME, NETWORK, node_address
 from tools.onebox.shell import OneboxError, run, succeeds
 
 KEPT = CACHE / "sysctls.json"  # not in the checkout, which may go before its cluster does
@@ -51,7 +51,7 @@ def up() -> None:
     if not Path("/sys/class/net", BRIDGE).exists():
         run("ip", "link", "add", BRIDGE, "type", "bridge")
     _write_sysctl(f"net/ipv6/conf/{BRIDGE}/disable_ipv6", "1")
-    for address in (GATEWAY, *(node_address(node) for node in NODE_NAMES)):
+    for address in (GATEWAY, *(node_address(node) for node in ALL_NODES)):
         run("ip", "address", "replace", f"{address}/16", "dev", BRIDGE)
     run("ip", "link", "set", BRIDGE, "up")
     # Service addresses are routed by the host; forwarding is switched on for this one interface.

@@ -5,6 +5,7 @@ each other; everything else is apart, and killing one's processes is what a lost
 """
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tools.onebox.paths import (
     LOGS,
     NAME,
     NETWORK,
+    NEWER_NODE,
     NODES,
     PAUSE_IMAGE,
     RUN,
@@ -28,11 +30,14 @@ from tools.onebox.paths import (
 from tools.onebox.processes import Daemon
 from tools.onebox.shell import write_if_changed
 
+NEWER_NODE_TAINT = {"key": f"{NAME}.dev/newer-node", "value": "true", "effect": "NoSchedule"}
 _SERVES_KUBELETS = b"Start streaming server"  # the last line of its start
 
 
 def start(node: str) -> None:
     """Start a node; one that runs is left alone, one that was killed comes back with its old disk."""
+    if node == NEWER_NODE:
+        binaries.ensure(binaries.CONTAINERD)
     if not (NODES / node).exists():
         store.clone(node)
     _write_configuration(node)
@@ -49,8 +54,16 @@ def start(node: str) -> None:
 def daemons(node: str) -> tuple[Daemon, Daemon]:
     """Say what runs on a node."""
     group = f"{node}/daemons"
-    containerd = ("/usr/bin/containerd", "--config", str(CONFIGURATION / f"containerd-{node}.toml"))
+    containerd = (*_containerd(node), "--config", str(CONFIGURATION / f"containerd-{node}.toml"))
     return Daemon(f"containerd-{node}", containerd, group), Daemon(f"kubelet-{node}", _kubelet(node), group)
+
+
+def _containerd(node: str) -> tuple[str, ...]:
+    """Return the program of a node; ours comes with a shim of the same version, which it looks for in PATH."""
+    if node != NEWER_NODE:
+        return ("/usr/bin/containerd",)
+    program = binaries.path("containerd")
+    return ("/usr/bin/env", f"PATH={program.parent}:{os.environ['PATH']}", str(program))
 
 
 def kill(node: str) -> None:
@@ -69,6 +82,8 @@ def refresh(node: str, *more: str) -> set[str]:
 def remove(node: str) -> None:
     """End a node for good: processes, mounts, folders; its images stay in the cache for the next one."""
     kill(node)
+    for name in (f"containerd-{node}", f"kubelet-{node}"):
+        processes.forget(name)
     mounts.unmount_below(NODES / node, RUN / node, store.node_root(node))
     cgroups.remove(node)
     for folder in (NODES / node, RUN / node):
@@ -77,8 +92,11 @@ def remove(node: str) -> None:
 
 def _shim_sockets(node: str) -> list[Path]:
     """Find the sockets of container shims: they lie in a shared folder, and each container's bundle names its own."""
-    bundles = RUN.glob(f"{node}/state/io.containerd.runtime.v2.task/*/*/address")
-    return [Path(file.read_text().strip().removeprefix("unix://")) for file in bundles]
+    bundles = RUN / node / "state" / "io.containerd.runtime.v2.task"
+    addresses = [file.read_text().strip() for file in bundles.glob("*/*/address")]
+    # Of containerd 2:
+    addresses += [json.loads(file.read_text())["address"] for file in bundles.glob("*/*/bootstrap.json")]
+    return [Path(address.removeprefix("unix://")) for address in addresses]
 
 
 def _write_configuration(node: str) -> None:
@@ -172,6 +190,7 @@ def _kubelet_configuration(node: str) -> dict[str, object]:
         "makeIPTablesUtilChains": False,  # kube-proxy here does without them
         "oomScoreAdj": 0,
         "maxPods": 200,
+        "registerWithTaints": [NEWER_NODE_TAINT] if node == NEWER_NODE else [],
         "serializeImagePulls": False,
         "nodeStatusUpdateFrequency": "2s",
         "nodeLeaseDurationSeconds": 8,

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from tools.onebox import cgroups, mounts, network, node
-from tools.onebox.paths import CACHE, NODE_NAMES, NODES, OWNER, RUN, STATE
+from tools.onebox.paths import ALL_NODES, CACHE, NODES, OWNER, RUN, STATE
 
 # Two folders that are fixed in kubelet and in the network plugins' library.
 LOG_LINKS = Path("/var/log/containers")
@@ -30,7 +30,7 @@ def leftovers() -> list[str]:
 
 def clean() -> None:
     """Remove all of it: processes first, then what they held."""
-    for name in NODE_NAMES:
+    for name in ALL_NODES:
         node.remove(name)
     cgroups.kill()
     mounts.unmount_below(CACHE, RUN, STATE)

@@ -80,6 +80,11 @@ def deliver(socket: Path, root: Path, images: Iterable[str] = IMAGES) -> set[str
     return missing
 
 
+def take_in(socket: Path, name: str, archive: Path) -> None:
+    """Give a running containerd the image of an archive, under a name and its digest."""
+    _ctr(socket, "images", "import", "--digests", "--base-name", name, str(archive))
+
+
 def _take_snapshots(old: Path, new: Path) -> None:
     """Move the snapshots that the old clone shares with the store, link the others."""
     wanted = sorted(folder.name for folder in (ORIGINAL / SNAPSHOTS).iterdir())

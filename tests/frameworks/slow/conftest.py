@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.conftest import cluster
+from tests.cluster.conftest import cluster, namespace
 from tests.cluster.flavours import Flavour
 from tests.cluster.framework_jobs import environments
 from tests.cluster.operator_jobs import Job
 
-__all__ = ["cluster", "job"]
+__all__ = ["cluster", "job", "namespace"]
 
 
 @pytest.fixture(scope="module")
