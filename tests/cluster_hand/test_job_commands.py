@@ -130,7 +130,7 @@ def test_status_tells_the_story_and_nothing_in_it_is_obeyed_by_a_terminal(jobs: 
     assert json.loads(run("status", "digits", "-o", "json")[1])["metadata"]["name"] == "digits"
     code_, _, err = run("status", "digits-\x1b[31m")
     assert code_ == 3
-    assert "there is no job" in err
+    assert err == "trainmaster status: digits-\\x1b[31m cannot be the name of a job\n"
     assert "\x1b" not in err
 
 
