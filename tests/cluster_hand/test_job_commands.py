@@ -213,6 +213,16 @@ def test_a_word_that_is_no_name_touches_no_job(jobs: Jobs, run: Run) -> None:
     assert jobs.job()["spec"]["workers"]["replicas"] == 2
 
 
+def test_an_empty_word_is_not_the_run_in_the_present_folder(
+    jobs: Jobs, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "status.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert run("status", ".")[0] == 0
+    code, _, err = run("status", "")
+    assert (code, err) == (3, "trainmaster status: an empty word cannot be the name of a job\n")
+
+
 @pytest.mark.parametrize("words", [("--for", "Runing"), ("--timeout", "nan"), ("--timeout", "-1")])
 def test_what_never_comes_is_not_waited_for(words: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

@@ -79,12 +79,14 @@ def local_runs() -> Iterator[LocalRun]:
 
 def not_here(name: str, options: argparse.Namespace) -> str:
     """Return how a sentence begins on what a cluster says of a name that no run here has."""
-    return "" if options.context or options.namespace else f"{name} is no run here, and of a cluster: "
+    return (
+        "" if options.context or options.namespace else f"{name or 'an empty word'} is no run here, and of a cluster: "
+    )
 
 
 def find_local(name: str, options: argparse.Namespace) -> LocalRun | None:
     """Return the run on this machine that is meant; None where it is a job on a cluster."""
-    if options.namespace or options.context:
+    if options.namespace or options.context or not name:  # as a path, an empty word would be the present folder
         return None
     for folder in (Path(name), HOME / name):
         if (folder / "status.json").is_file() or (folder / LOCK).is_file():
