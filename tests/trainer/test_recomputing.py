@@ -120,7 +120,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on CPUs")
-@pytest.mark.parametrize(("strategy", "ranks"), [("LocalSGD", 2), ("Mirrored", 2)])
+@pytest.mark.parametrize(("strategy", "ranks"), [("AllReduce", 1), ("LocalSGD", 2), ("Mirrored", 2)])
 def test_a_compiled_model_trains_and_resumes_to_the_same_bits(
     new_job: NewJob, compiled: Path, strategy: str, ranks: int
 ) -> None:
