@@ -10,7 +10,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import reason
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_FAILED, EXIT_GOOD, EXIT_INVALID, EXIT_LATE
-from trainmaster.cli.targets import HOME, LocalRun, find_local, not_here
+from trainmaster.cli.targets import HOME, LocalRun, answer, find_local
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import MERGE_PATCH, Access, AccessError, Document
 from trainmaster.cluster.following import states
@@ -26,8 +26,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         return _CLUSTER[options.word](Access(options.context, options.namespace), options)
     except AccessError as error:
-        here = "" if error.status else not_here(options.name, options)
-        complain(f"trainmaster {options.word}: {here}{error}")
+        complain(f"trainmaster {options.word}: {answer(error, options)}")
         return EXIT_CLUSTER
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD, EXIT_INVALID
-from trainmaster.cli.targets import LocalRun, find_local, not_here
+from trainmaster.cli.targets import LocalRun, answer, find_local
 from trainmaster.cli.terminal import complain, tell_of_a_log
 from trainmaster.cluster.access import Access, AccessError, Document
 from trainmaster.cluster.following import Replica, followed, lines_of, log_of, pods_of
@@ -38,8 +38,7 @@ def logs(options: argparse.Namespace) -> int:
         else:
             _show(sources)
     except AccessError as error:
-        here = "" if error.status else not_here(options.name, options)
-        complain(f"trainmaster logs: {here}{error}")
+        complain(f"trainmaster logs: {answer(error, options)}")
         return EXIT_CLUSTER
     except NoLogError as error:
         complain(f"trainmaster logs: {options.name}: {error}")

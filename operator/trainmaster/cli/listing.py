@@ -8,7 +8,7 @@ from typing import Any
 from trainmaster.api.status import CodeStatus, TrainingJobStatus
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD
 from trainmaster.cli.tables import now, shortened, shown
-from trainmaster.cli.targets import find_local, local_runs, not_here
+from trainmaster.cli.targets import answer, find_local, local_runs
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.following import pods_of
@@ -69,8 +69,7 @@ def status(options: argparse.Namespace) -> int:
             item = access.job(options.name)
             pods = [] if options.output else [name for of in pods_of(access, options.name).values() for name in of]
         except AccessError as error:
-            here = "" if error.status else not_here(options.name, options)
-            complain(f"trainmaster status: {here}{error}")
+            complain(f"trainmaster status: {answer(error, options)}")
             return EXIT_CLUSTER
     lines = shown([item], options.output, now(), single=True)
     tell(lines if options.output else [*lines, "", *_told(item, pods)])

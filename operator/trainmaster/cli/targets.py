@@ -8,10 +8,13 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.local.workdir import LOCK, LOGS, Workdir
+
+if TYPE_CHECKING:
+    from trainmaster.cluster.access import AccessError  # it loads the Kubernetes client
 
 HOME = Path(".trainmaster")
 
@@ -79,9 +82,14 @@ def local_runs() -> Iterator[LocalRun]:
 
 def not_here(name: str, options: argparse.Namespace) -> str:
     """Return how a sentence begins on what a cluster says of a name that no run here has."""
-    return (
-        "" if options.context or options.namespace else f"{name or 'an empty word'} is no run here, and of a cluster: "
-    )
+    if options.context or options.namespace:
+        return ""
+    return f"{name or 'an empty word'} is no run here, and of a cluster: "
+
+
+def answer(error: "AccessError", options: argparse.Namespace) -> str:
+    """Return what a cluster says of options.name; where none has answered, also that no run here has this name."""
+    return str(error) if error.status else f"{not_here(options.name, options)}{error}"
 
 
 def find_local(name: str, options: argparse.Namespace) -> LocalRun | None:

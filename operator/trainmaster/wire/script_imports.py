@@ -25,20 +25,8 @@ _KNOWN = frozenset(name for traits in FRAMEWORKS.values() for name in traits.imp
 _PLAIN = frozenset(
     (
         *("numpy", "scipy", "pandas", "polars", "pyarrow", "sklearn", "statsmodels", "numba", "einops", "cloudpickle"),
-        *(
-            "matplotlib",
-            "seaborn",
-            "plotly",
-            "PIL",
-            "cv2",
-            "skimage",
-            "imageio",
-            "tqdm",
-            "rich",
-            "click",
-            "absl",
-            "six",
-        ),
+        *("matplotlib", "seaborn", "plotly", "PIL", "cv2", "skimage", "imageio"),
+        *("tqdm", "rich", "click", "absl", "six"),
         *("yaml", "toml", "dotenv", "requests", "joblib", "psutil", "attr", "pydantic", "typing_extensions"),
         *("h5py", "zarr", "fsspec", "s3fs", "gcsfs", "boto3", "botocore", "safetensors", "huggingface_hub"),
         *("datasets", "tokenizers", "tensorflow_datasets", "tensorboard", "tensorboardX", "mlflow", "ml_collections"),

@@ -33,11 +33,6 @@ _MOST_OBJECTS = 200_000
 _MOST_RANKS = 1 << 20
 
 
-def is_one(state: State) -> bool:
-    """Return whether a script has saved this state."""
-    return SCRIPT in state.scalars
-
-
 def packed(own: Mapping[str, Any]) -> Tensor:
     """Return a rank's own trees as a tensor."""
     return torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8)

@@ -198,7 +198,7 @@ class Objects:
         Raises:
             ConfigurationError: it has other objects, or cannot be divided among so many ranks.
         """
-        if not of_scripts.is_one(state):
+        if SCRIPT not in state.scalars:
             raise ConfigurationError(
                 "session.state: this job's checkpoints are those of a task. Train in another folder, with "
                 "spec.checkpoint.resumeFrom to begin with one of them."
@@ -217,7 +217,7 @@ class Objects:
 
         What it has not got begins anew.
         """
-        if not of_scripts.is_one(state):
+        if SCRIPT not in state.scalars:
             self._borrow_from_task(state)
             return
         there = [name for name in self._things if name in state.scalars[SCRIPT]["objects"]]
