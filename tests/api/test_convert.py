@@ -162,18 +162,29 @@ def test_a_trainjob_needs_its_runtime_and_takes_it_from_the_file() -> None:
 def test_a_rayjob() -> None:
     group = {"replicas": 2, "minReplicas": 1, "maxReplicas": 4, "template": a_pod(name="ray-worker")}
     cluster = {"workerGroupSpecs": [group, group], "headGroupSpec": {"template": a_pod()}, "rayVersion": "2.52.0"}
-    environment = "pip: [timm]\nenv_vars: {A: 1}\nnews: 3\n"
+    environment = "pip: [timm, nltk==3.9]\nuv: {packages: [pandas==2.3], check: true}\nenv_vars: {A: 1}\nnews: 3\n"
     made = converted(
         "RayJob", {"entrypoint": "python t.py --lr 1", "rayClusterSpec": cluster, "runtimeEnvYAML": environment}
     )
     spec = good(made)
-    assert spec["training"] == {"command": ["python", "t.py", "--lr", "1"]}
+    packages = {"names": ["nltk==3.9", "pandas==2.3"]}
+    assert spec["training"] == {"command": ["python", "t.py", "--lr", "1"], "packages": packages}
     assert spec["workers"]["env"] == [{"name": "A", "value": "1"}]
     assert spec["elasticity"] == {"minReplicas": 1, "maxReplicas": 4}
     notes = told(made)
     assert "Ray is not started" in notes["spec.entrypoint"]
     assert "all workers are alike" in notes["spec.rayClusterSpec.workerGroupSpecs[1]"]
     assert "not known" in notes["spec.runtimeEnvYAML.news"]
+    assert "timm is no package with its version" in notes["spec.runtimeEnvYAML.pip"]
+
+
+@pytest.mark.parametrize(
+    "text", ["env_vars: [A]", "env_vars: A", "pip: 3", "uv: {packages: {a: b}}", "pip: [[a]]", "["]
+)
+def test_a_runtime_environment_of_another_form_is_left_out_with_a_word(text: str) -> None:
+    made = converted("RayJob", {"entrypoint": "python t.py", "runtimeEnvYAML": text})
+    assert set(good(made)["training"]) == {"command"}
+    assert any(path.startswith("spec.runtimeEnvYAML") for path in told(made)), made.notes
 
 
 def test_what_a_pod_has_besides_goes_into_the_template() -> None:
@@ -287,6 +298,36 @@ def test_a_line_of_torchrun() -> None:
         of_command(["torchrun", "--tee", "3", "t.py"])
     with pytest.raises(ConversionError, match="no command line of torchrun"):
         of_command(["python", "t.py"])
+
+
+def in_a_container(line: str, **container: Any) -> Converted:
+    role = {"replicas": 2, "template": a_pod(*line.split(), **container)}
+    return converted("PyTorchJob", {"pytorchReplicaSpecs": {"Worker": role}})
+
+
+@pytest.mark.parametrize(("word", "said"), [("$GPUS", "is no number"), ("gpu", "depends on the machine")])
+def test_a_line_of_torchrun_in_a_container_has_the_notes_of_a_bare_one(word: str, said: str) -> None:
+    line = f"torchrun --nproc-per-node={word} t.py"
+    assert told(in_a_container(line))["--nproc-per-node"] == told(of_command(line.split()))["--nproc-per-node"]
+    assert said in told(in_a_container(line))["--nproc-per-node"]
+    with_gpus = in_a_container(line, resources={"limits": {"nvidia.com/gpu": 4}})
+    assert "--nproc-per-node" not in told(with_gpus), "its resources say how many"
+    assert good(with_gpus)["workers"]["gpus"] == 4
+
+
+def test_processes_in_a_container_that_its_gpus_do_not_fit() -> None:
+    made = in_a_container("torchrun --nproc-per-node=8 t.py", resources={"limits": {"nvidia.com/gpu": 4}})
+    assert "8 processes in each pod, which has 4 GPUs" in told(made)["--nproc-per-node"]
+
+
+@pytest.mark.parametrize("bare", [True, False])
+def test_restarts_of_torchrun_are_as_many_as_may_be_and_not_those_of_the_script(bare: bool) -> None:
+    line = "torchrun --max-restarts 100 t.py"
+    made = of_command(line.split()) if bare else in_a_container(line)
+    assert good(made)["failurePolicy"] == {"maxRestarts": 50}
+    assert told(made)["--max-restarts"].startswith("100 became 50")
+    line = "torchrun t.py --max-restarts 3"
+    assert "failurePolicy" not in good(of_command(line.split()) if bare else in_a_container(line))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ _MOST_RESTARTS = re.compile(r"--max[-_]restarts[= ](\d+)")
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _SHELLS = ("sh", "bash")
 _STARTERS = ("torchrun", "torch.distributed", "accelerate launch", "deepspeed", "horovodrun")
+_PER_NODE = "--nproc-per-node"
 _AUTOMATIC = ("auto", "gpu", "xpu", "cpu")
 
 
@@ -65,16 +66,17 @@ def spread(launch: torchrun.Launch, words: Sequence[str], notes: Notes) -> Docum
     if per_node.isdecimal() and int(per_node) > 1:
         spec["workers"]["gpus"] = int(per_node)
         notes.add(
-            "--nproc-per-node",
+            _PER_NODE,
             f"became gpus: {per_node}, one process for each. On CPUs a replica is one process: write replicas: "
             f"{int(per_node) * most} and no gpus",
         )
     elif per_node in _AUTOMATIC:
-        notes.add("--nproc-per-node", f"{per_node} depends on the machine: write workers.gpus, one process for each")
+        notes.add(_PER_NODE, f"{per_node} depends on the machine: write workers.gpus, one process for each")
     elif per_node != "1":
-        notes.add("--nproc-per-node", f"{per_node} is no number: write workers.gpus, one process for each")
-    if restarts := _MOST_RESTARTS.search(" ".join(words)):
-        spec["failurePolicy"] = {"maxRestarts": int(restarts[1])}
+        notes.add(_PER_NODE, f"{per_node} is no number: write workers.gpus, one process for each")
+    own = words[: words.index(launch.program)]  # what follows is the script's
+    if restarts := _MOST_RESTARTS.search(" ".join(own)):
+        spec["failurePolicy"] = _restarts(int(restarts[1]), "--max-restarts", notes)
     return spec
 
 
@@ -86,8 +88,11 @@ def plain(launch: torchrun.Launch, words: Sequence[str]) -> list[str]:
     return [*start, launch.program, *launch.arguments]
 
 
-def of_container(words: list[str], path: str, notes: Notes) -> tuple[list[str], Document]:
-    """Return the command of one rank, and what a torchrun line in a container says besides about the job."""
+def of_container(words: list[str], path: str, workers: Document, notes: Notes) -> tuple[list[str], Document]:
+    """Return the command of one rank, and what a torchrun line in a container says besides about the job.
+
+    The processes that it asks for are added to `workers`, where their resources do not say how many there are.
+    """
     if not words:
         notes.add(path, f"there is no command: the image starts its own. Write it in place of {' '.join(GUESS)}")
         return GUESS, {}
@@ -97,7 +102,15 @@ def of_container(words: list[str], path: str, notes: Notes) -> tuple[list[str], 
         notes.add(path, f"is kept as it is, and check will refuse it: {error}")
         return words, {}
     if launch is not None:
-        return plain(launch, words), spread(launch, words, Notes())  # the container's resources say how many GPUs
+        asked = Notes()
+        told = spread(launch, words, asked)
+        if processes := told["workers"].get("gpus"):
+            _add_processes(workers, processes, notes)
+        is_settled = processes or "gpus" in workers
+        for field, note in asked.lines:
+            if not (is_settled and field == _PER_NODE):
+                notes.add(field, note)
+        return plain(launch, words), told
     if PurePosixPath(words[0]).name in _SHELLS and any(starter in " ".join(words) for starter in _STARTERS):
         notes.add(
             path,
@@ -109,12 +122,14 @@ def of_container(words: list[str], path: str, notes: Notes) -> tuple[list[str], 
     return words, {}
 
 
-def add_gpus(workers: Document, told: Document, notes: Notes) -> None:
+def _add_processes(workers: Document, processes: int, notes: Notes) -> None:
     """Add the processes that a torchrun line in a container asks for, where its resources name no GPU."""
-    processes = told.get("workers", {}).get("gpus")
-    if processes and "gpus" not in workers:
+    devices = workers.get("gpus")
+    if devices and devices != processes:
+        notes.add(_PER_NODE, f"asks for {processes} processes in each pod, which has {devices} GPUs: one for each here")
+    if not devices:
         notes.add(
-            "--nproc-per-node",
+            _PER_NODE,
             f"asks for {processes} processes in each pod, which has no GPUs. A replica without GPUs is one process: "
             f"replicas was {workers['replicas']}, and is {workers['replicas'] * processes}",
         )
@@ -123,9 +138,12 @@ def add_gpus(workers: Document, told: Document, notes: Notes) -> None:
 
 def restarts(policy: Source, name: str) -> Document:
     """Return the failure policy of a number of restarts."""
-    given = policy.number(name) or 0
+    return _restarts(policy.number(name) or 0, f"{policy.path}.{name}", policy.notes)
+
+
+def _restarts(given: int, path: str, notes: Notes) -> Document:
     if given > _MOST_COUNTED:
-        policy.notes.add(f"{policy.path}.{name}", f"{given} became {_MOST_COUNTED}; progress fills the budget up again")
+        notes.add(path, f"{given} became {_MOST_COUNTED}; progress fills the budget up again")
     return {"maxRestarts": min(max(given, 0), _MOST_COUNTED)}
 
 

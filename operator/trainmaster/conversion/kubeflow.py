@@ -62,16 +62,15 @@ def convert(kind_name: str, spec: Source) -> Document:
     if pod is None:
         raise ConversionError(f"spec.{kind.specs} has none of {', '.join(kind.roles)}, and so nobody who trains")
     where = f"spec.{kind.specs}"
+    workers = {"replicas": replicas, **pod.fields}
     words, told = commands.of_container(
-        (launcher[1] if launcher else pod).command, f"{where}.{kind.roles[-1]}.command", spec.notes
+        (launcher[1] if launcher else pod).command, f"{where}.{kind.roles[-1]}.command", workers, spec.notes
     )
     per_node = spec.text("nprocPerNode")
     if per_node and per_node.isdecimal() and int(per_node) > 1 and "gpus" not in pod.fields:
         spec.notes.add(
             "spec.nprocPerNode", "a replica without GPUs is one process here: raise workers.replicas instead"
         )
-    workers = {"replicas": replicas, **pod.fields}
-    commands.add_gpus(workers, told, spec.notes)
     if launcher:
         _mpi(spec, launcher[1], pod, workers)
     servers = _role(roles, "PS", kind.container)

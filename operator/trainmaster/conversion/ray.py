@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from trainmaster.api.rules.code import PACKAGE
 from trainmaster.conversion import commands, pods
 from trainmaster.conversion.source import ConversionError, Document, Source, compact
 
@@ -58,18 +61,18 @@ def convert(spec: Source) -> Document:
     made = _bounds(group)
     group.leave(_GROUP)
     workers |= pods.read(group.part("template"), "ray-worker").fields
-    words, told = commands.of_container(commands.split(entrypoint), "spec.entrypoint", spec.notes)
-    commands.add_gpus(workers, told, spec.notes)
-    variables = _environment(spec)
-    if variables:
-        workers["env"] = [*workers.get("env", []), *variables]
+    words, told = commands.of_container(commands.split(entrypoint), "spec.entrypoint", workers, spec.notes)
+    variables, packages = _environment(spec)
+    workers |= compact([("env", [*workers.get("env", []), *variables])])
+    training = compact([("command", words), ("packages", packages)])
+    made |= compact([("failurePolicy", told.get("failurePolicy"))])
     if "backoffLimit" in spec:
         made["failurePolicy"] = commands.restarts(spec, "backoffLimit")
     for name in ("activeDeadlineSeconds", "ttlSecondsAfterFinished"):
         made |= compact([(name, spec.number(name))])
     if spec.take("suspend") is True:
         made["suspend"] = True
-    return {"strategy": {"type": "AllReduce"}, "training": {"command": words}, "workers": workers, **made}
+    return {"strategy": {"type": "AllReduce"}, "training": training, "workers": workers, **made}
 
 
 def _group(cluster: Source) -> tuple[Source, int]:
@@ -97,24 +100,40 @@ def _bounds(group: Source) -> Document:
     return {}
 
 
-def _environment(spec: Source) -> list[Document]:
-    """Return the variables of the runtime environment, and note what else it does."""
+def _environment(spec: Source) -> tuple[list[Document], Document]:
+    """Return the variables and the packages of the runtime environment, and note what else it does."""
     text = spec.text("runtimeEnvYAML")
     if not text:
-        return []
+        return [], {}
     from trainmaster.api import text as yaml_text  # noqa: PLC0415 (it is needed here alone)
 
     read = next(iter(yaml_text.read(text.encode())), None)
-    runtime = Source(read.data if read and not read.problems else None, "spec.runtimeEnvYAML", spec.notes)
+    runtime = Source(read.data if read and not read.problems else text, "spec.runtimeEnvYAML", spec.notes)
     runtime.leave(
         {
-            "pip": "has no counterpart yet: put the packages into the image",
-            "uv": "has no counterpart yet: put the packages into the image",
             "conda": "has no counterpart: put the packages into the image",
             "working_dir": "has no counterpart: trainmaster submit sends the folder of the job file",
             "py_modules": "has no counterpart: trainmaster submit sends the folder of the job file",
         }
     )
-    found = runtime.take("env_vars")
+    found, packages = runtime.part("env_vars").rest(), [*_packages(runtime, "pip"), *_packages(runtime, "uv")]
     runtime.tell_unread()
-    return [{"name": str(name), "value": str(value)} for name, value in (found or {}).items()]
+    return [{"name": name, "value": str(value)} for name, value in found.items()], compact([("names", packages)])
+
+
+def _packages(runtime: Source, installer: str) -> list[str]:
+    """Return the packages that training.packages can name, and note the others."""
+    listed = runtime.take(installer)
+    part = Source(
+        listed if isinstance(listed, dict) else {"packages": listed}, f"{runtime.path}.{installer}", runtime.notes
+    )
+    words = part.words("packages")
+    part.tell_unread()
+    named = [word for word in words if re.fullmatch(PACKAGE, word)]
+    for word in words:
+        if word not in named:
+            runtime.notes.add(
+                part.path,
+                f"{word} is no package with its version: write it like timm==1.0.19 into training.packages.names",
+            )
+    return named

@@ -32,8 +32,8 @@ def convert(spec: Source, documents: list[Any]) -> Document:
     own = pods.read(_template(trainer))
     spec.notes.rename(f"{trainer.path}.spec.containers[0].resources", f"{trainer.path}.resourcesPerNode")
     workers = {"replicas": trainer.number("numNodes") or nodes, **pod.fields, **_joined(pod, own)}
-    words, told = commands.of_container(own.command or pod.command, f"{trainer.path}.command", spec.notes)
-    commands.add_gpus(workers, told, spec.notes)
+    words, told = commands.of_container(own.command or pod.command, f"{trainer.path}.command", workers, spec.notes)
+    made |= compact([("failurePolicy", told.get("failurePolicy"))])
     processes = trainer.text("numProcPerNode")
     if processes and processes.isdecimal() and int(processes) > 1 and "gpus" not in workers:
         trainer.notes.add(f"{trainer.path}.numProcPerNode", f"is gpus: {processes} where each process has a GPU")

@@ -11,7 +11,7 @@ _HEX = "[0-9a-f]{64}"
 # Without user or password, which everybody who reads the job would see, and without anything that is no URL.
 _HOST = r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9a-fA-F:]+\](:[0-9]+)?"
 _PATH = "(/[!-~]*)?"
-_PACKAGE = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*"
+PACKAGE = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*"
 
 
 RULES = (
@@ -93,8 +93,8 @@ RULES = (
         name="package-form",
         where=(_PACKAGES,),
         field="names",
-        cel=f"!has(self.names) || self.names.all(one, one.matches(r'^(?:{_PACKAGE})$'))",
-        holds=lambda packages: all(re.fullmatch(_PACKAGE, one) for one in packages.names or ()),
+        cel=f"!has(self.names) || self.names.all(one, one.matches(r'^(?:{PACKAGE})$'))",
+        holds=lambda packages: all(re.fullmatch(PACKAGE, one) for one in packages.names or ()),
         message="names has what is no package with its version",
         cure="Write each like timm==1.0.19; options, markers and other addresses go into a file, named in requirements",
     ),
