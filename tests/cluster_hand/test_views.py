@@ -102,7 +102,11 @@ def test_without_a_cluster_a_run_is_plotted_and_another_name_says_what_is_missin
 )
 def test_a_metrics_file_that_is_no_good_has_no_curve(here: Path, run: Run, text: str) -> None:
     trained(text=text or "\n")
-    assert run("plot", "digits-1")[0] == 2
+    code, _, err = run("plot", "digits-1")
+    assert code == 2
+    torn = (text or "\n").endswith("\n")
+    assert ("is no metrics file" in err) is torn, err
+    assert ("has no curve" in err) is not torn, err
 
 
 def test_a_metrics_file_that_is_cut_off_in_the_middle_is_drawn_as_far_as_it_goes(here: Path, run: Run) -> None:

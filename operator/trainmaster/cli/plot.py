@@ -47,6 +47,11 @@ def _nothing(subject: Subject, wanted: list[str]) -> str:
     missing = next((figure for figure in wanted if figure not in known), None)
     if missing is None:
         return ""
+    if not known and subject.curves.torn:
+        return (
+            f"{subject.name}: its metrics.jsonl is no metrics file: of its {subject.curves.torn} lines none tells of a "
+            "step. Put the run's own file back"
+        )
     if not known:
         told = "a task tells its loss by itself, a script by session.report or training.progress (docs/scripts.md)"
         return f"{subject.name} has no curve ({subject.phase}): {told}"
