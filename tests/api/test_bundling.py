@@ -3,6 +3,8 @@
 import os
 import random
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,37 @@ def test_just_eight_mebibytes_are_taken(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "data").write_bytes(random.Random(1).randbytes(bundle.MOST_BYTES - 8000))  # noqa: S311
     assert bundle.MOST_BYTES - 8000 < len(bundling.of_folder(folder).packed) <= bundle.MOST_BYTES
+
+
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A folder that everybody may come to."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize(("in_git", "cure"), [(True, "leave it out by .gitignore"), (False, "move it out")])
+def test_a_folder_that_cannot_be_read_is_named_and_not_left_out(
+    readable: Path, in_git: bool, cure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fill(readable / "a", "train.py", "locked/lost.py")
+    if in_git:
+        git(folder, "init", "--quiet")
+    (folder / "locked").chmod(0)
+    monkeypatch.setenv("HOME", str(folder))
+    root = not os.geteuid()
+    if root:  # who may read everything
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, 65534, -1)
+        os.seteuid(65534)
+    try:
+        with pytest.raises(BundleError, match=f"a/locked: permission denied; make it readable, or {cure}"):
+            bundling.of_folder(folder)
+    finally:
+        if root:
+            os.seteuid(0)
+        (folder / "locked").chmod(0o755)
 
 
 def test_what_cannot_be_sent_is_named(tmp_path: Path) -> None:

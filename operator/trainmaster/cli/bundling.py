@@ -1,11 +1,13 @@
 """Make a bundle of a folder's code: which files there are, as git sees them, and what they are at this moment."""
 
 import os
+import re
 import stat
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from trainmaster.api.problem import reason
 from trainmaster.wire import bundle, files
@@ -91,16 +93,24 @@ def _entry(folder: Path, name: str, status: os.stat_result) -> Entry:
 
 def _of_folder(folder: Path) -> Iterator[str]:
     """Yield all files of a folder that git does not know, but for those in dot folders and caches."""
-    for above, folders, names in os.walk(folder):
+    for above, folders, names in os.walk(folder, onerror=_unread):
         here = Path(above)
         links = [name for name in folders if (here / name).is_symlink()]
         folders[:] = [name for name in folders if not name.startswith(".") and name not in (*_NEVER, *links)]
         yield from ((here / name).relative_to(folder).as_posix() for name in (*names, *links))
 
 
+def _unread(error: OSError) -> NoReturn:
+    """Refuse a folder that cannot be read: what is in it would be missing in the pods."""
+    raise BundleError(f"{error.filename}: {reason(error)}; make it readable, or move it out of the folder") from None
+
+
 def _of_git(folder: Path, prefix: str = "") -> Iterator[str]:
     """Yield the files that git has or would take; of a repository within this one (a submodule) too."""
     listed = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if unread := re.search(rb"could not open directory '(.*)/': (.*)", listed.stderr):
+        where, why = os.fsdecode(unread[1]), os.fsdecode(unread[2]).lower()
+        raise BundleError(f"{folder / where}: {why}; make it readable, or leave it out by .gitignore")
     for name in filter(None, os.fsdecode(listed.stdout).split("\0")):
         inner = folder / name
         if any(part in _NEVER for part in name.split("/")):
