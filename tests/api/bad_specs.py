@@ -74,6 +74,7 @@ SHAPES = (
     _bad("negative gpus", "workers.gpus", -1, "at least 0", _AT_LEAST_0),
     _bad("negative seed", "training.seed", -1, "at least 0", _AT_LEAST_0),
     _bad("command is a text", "training.command", "python a.py", "Write [python, a.py]", "must be of type array"),
+    _bad("only a number in command", "training.command", [1], "quotes", _NO_TEXT, at="training.command.0"),
     _bad("number in command", "training.command", ["a", 1], "quotes", _NO_TEXT, at="training.command.1"),
     _bad("keep nothing", "checkpoint.keep", 0, "at least 1", _AT_LEAST_1),
     _bad("no checkpoints", "checkpoint.everySteps", 0, "at least 1", _AT_LEAST_1),

@@ -78,6 +78,7 @@ def test_the_last_of_two_counts_and_null_unsets() -> None:
         ("trainig.steps=5", "--set trainig.steps=5: there is no field trainig here", "Did you mean training?"),
         ("training.stepps=5", "there is no field stepps", "Did you mean steps?"),
         ("training.steps.more=5", "below what stands before it", "reference"),
+        ("workers.env.0.name=A", "0 stands after a list", "as [0], without a dot"),
         ("training[0]=5", "below what stands before it", "reference"),
         ("training.steps", "not of the form path=value", "--set training.steps=500"),
         ("=5", "not of the form path=value", "--set training.steps=500"),

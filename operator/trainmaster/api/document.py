@@ -175,6 +175,8 @@ class _Check:
         location, value = self._walk(error["loc"])
         if error["type"] == "extra_forbidden":
             return self._at(location, self._unknown(location))
+        if error["type"] == "too_short" and len(value) >= error["ctx"]["min_length"]:
+            return None  # there are enough, but not enough good ones
         if error["type"] == "missing":
             return self._at(error["loc"], self._missing(error["loc"]))
         if error["type"] == "duplicate":

@@ -67,6 +67,8 @@ def _kind_at(steps: Location) -> Any:
             kind = fields[step]
             continue
         holder = _origin_of(kind, tuple if isinstance(step, int) else dict)
+        if holder is None and str(step).isdecimal() and _origin_of(kind, tuple) is not None:
+            return Words(f"{step} stands after a list", f"Write an item of a list as [{step}], without a dot")
         if holder is None:
             return Words(f"there is no {step} below what stands before it", "Look at the reference of TrainingJob")
         kind = get_args(holder)[0 if isinstance(step, int) else 1]
