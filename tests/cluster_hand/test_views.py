@@ -95,6 +95,10 @@ def test_without_a_cluster_a_run_is_plotted_and_another_name_says_what_is_missin
     code, _, err = run("plot", "digits-2")
     assert code == 3
     assert "digits-2 is no run here, and of a cluster: the kubeconfig" in err
+    Path("digits-2").mkdir()
+    assert "digits-2 is a folder without a run's status.json, and of a cluster: " in run("plot", "digits-2")[2]
+    Path("digits-3").touch()
+    assert "digits-3 is a file, and not the folder of a run, and of a cluster: " in run("plot", "digits-3")[2]
 
 
 @pytest.mark.parametrize(

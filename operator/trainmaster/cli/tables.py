@@ -11,6 +11,7 @@ import yaml
 from trainmaster.api.schema import COLUMNS
 from trainmaster.core import figures
 from trainmaster.wire import names
+from trainmaster.wire.printable import printable
 
 Document = dict[str, Any]
 
@@ -73,7 +74,7 @@ def _table(items: Sequence[Document], now: datetime, *, wide: bool, everywhere: 
     rows = [
         [
             *([_where(item)] if where else []),
-            item["metadata"]["name"],
+            printable(item["metadata"]["name"]),  # a folder may be called anything, and columns are as wide as shown
             *(_cell(item, column, now) for column in columns),
         ]
         for item in items

@@ -84,7 +84,10 @@ def not_here(name: str, options: argparse.Namespace) -> str:
     """Return how a sentence begins on what a cluster says of a name that no run here has."""
     if options.context or options.namespace:
         return ""
-    return f"{name or 'an empty word'} is no run here, and of a cluster: "
+    what = "no run here"
+    if name and Path(name).exists():
+        what = "a folder without a run's status.json" if Path(name).is_dir() else "a file, and not the folder of a run"
+    return f"{name or 'an empty word'} is {what}, and of a cluster: "
 
 
 def answer(error: "AccessError", options: argparse.Namespace) -> str:
