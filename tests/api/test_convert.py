@@ -161,21 +161,27 @@ def test_a_trainjob_needs_its_runtime_and_takes_it_from_the_file() -> None:
 
 def test_a_rayjob() -> None:
     group = {"replicas": 2, "minReplicas": 1, "maxReplicas": 4, "template": a_pod(name="ray-worker")}
-    cluster = {"workerGroupSpecs": [group, group], "headGroupSpec": {"template": a_pod()}, "rayVersion": "2.52.0"}
+    head = {"template": a_pod(), "rayStartParams": {}}
+    cluster = {"workerGroupSpecs": [group, group], "headGroupSpec": head, "rayVersion": "2.52.0"}
     environment = "pip: [timm, nltk==3.9]\nuv: {packages: [pandas==2.3], check: true}\nenv_vars: {A: 1}\nnews: 3\n"
     made = converted(
         "RayJob", {"entrypoint": "python t.py --lr 1", "rayClusterSpec": cluster, "runtimeEnvYAML": environment}
     )
     spec = good(made)
     packages = {"names": ["nltk==3.9", "pandas==2.3"]}
-    assert spec["training"] == {"command": ["python", "t.py", "--lr", "1"], "packages": packages}
+    assert spec["training"] == {"framework": "Ray", "command": ["python", "t.py", "--lr", "1"], "packages": packages}
+    assert spec["workers"]["replicas"] == 3, "the head is a node, too"
     assert spec["workers"]["env"] == [{"name": "A", "value": "1"}]
-    assert spec["elasticity"] == {"minReplicas": 1, "maxReplicas": 4}
+    assert spec["elasticity"] == {"minReplicas": 2, "maxReplicas": 5}
     notes = told(made)
-    assert "Ray is not started" in notes["spec.entrypoint"]
+    assert "beside the head of a Ray cluster" in notes["spec.entrypoint"]
+    assert "one replica more" in notes["spec.rayClusterSpec.headGroupSpec"]
     assert "all workers are alike" in notes["spec.rayClusterSpec.workerGroupSpecs[1]"]
     assert "not known" in notes["spec.runtimeEnvYAML.news"]
     assert "timm is no package with its version" in notes["spec.runtimeEnvYAML.pip"]
+    head["rayStartParams"]["num-cpus"] = "0"
+    idle = good(converted("RayJob", {"entrypoint": "python t.py", "rayClusterSpec": cluster}))
+    assert (idle["workers"]["replicas"], idle["elasticity"]) == (2, {"minReplicas": 1, "maxReplicas": 4})
 
 
 @pytest.mark.parametrize(
@@ -183,7 +189,7 @@ def test_a_rayjob() -> None:
 )
 def test_a_runtime_environment_of_another_form_is_left_out_with_a_word(text: str) -> None:
     made = converted("RayJob", {"entrypoint": "python t.py", "runtimeEnvYAML": text})
-    assert set(good(made)["training"]) == {"command"}
+    assert set(good(made)["training"]) == {"framework", "command"}
     assert any(path.startswith("spec.runtimeEnvYAML") for path in told(made)), made.notes
 
 
@@ -205,6 +211,18 @@ def test_what_a_pod_has_besides_goes_into_the_template() -> None:
     assert template["spec"]["runtimeClassName"] == "nvidia"
     assert [container["name"] for container in template["spec"]["containers"]] == ["trainer", "sidecar"]
     assert any(path.endswith("hostNetwork") for path in told(made))
+
+
+def test_a_job_in_a_list_as_kubectl_prints_it() -> None:
+    job = {
+        "kind": "PyTorchJob",
+        "metadata": {"name": "rings"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"template": a_pod("python", "t.py")}}},
+    }
+    listed = {"kind": "List", "apiVersion": "v1", "items": [{"kind": "ConfigMap"}, job]}
+    assert of_file(yaml.safe_dump(listed).encode()).job["metadata"]["name"] == "rings"
+    with pytest.raises(ConversionError, match="2 jobs"):
+        of_file(yaml.safe_dump({**listed, "items": [job, job]}).encode())
 
 
 def test_fields_that_nobody_knows_are_named() -> None:
@@ -351,3 +369,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "file exists" in capsys.readouterr().err.lower()
     assert main(["convert", str(tmp_path / "none.yaml")]) == 2
     assert main(["convert", "--", "torchrun", "--nproc-per-node", "2", "t.py"]) == 0
+    capsys.readouterr()
+    assert main(["convert", "torchrun t.py --title 'two words'"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["spec"]["training"]["command"][-1] == "two words"
+    assert main(["convert", "torchrun t.py --title 'two words"]) == 2
+    assert "no closing quotation" in capsys.readouterr().err

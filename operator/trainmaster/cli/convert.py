@@ -1,6 +1,7 @@
 """Run `trainmaster convert WHAT`: print a TrainingJob for a job of another operator, or for a line of torchrun."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,7 +54,11 @@ _Dumper.add_representer(
 def _converted(what: Sequence[str]) -> convert.Converted:
     if len(what) == 1 and " " not in what[0] and what[0] != "torchrun":
         return convert.of_file(read_file(Path(what[0])))
-    return convert.of_command(what[0].split() if len(what) == 1 else what)
+    try:
+        words = shlex.split(what[0]) if len(what) == 1 else what
+    except ValueError as error:
+        raise ConversionError(f"the line cannot be split into words: {str(error).lower()}") from None
+    return convert.of_command(words)
 
 
 def _wrong(checked: object, output: str | None) -> list[str]:

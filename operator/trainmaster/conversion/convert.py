@@ -52,21 +52,28 @@ def of_file(content: bytes) -> Converted:
     Raises:
         ConversionError: it cannot be converted.
     """
-    documents = text.read(content)
-    broken = next((document.problems[0] for document in documents if document.problems), None)
+    read = text.read(content)
+    broken = next((document.problems[0] for document in read if document.problems), None)
     if broken:
         raise ConversionError(f"line {broken.line}: {broken.message}. {broken.cure}")
-    chosen = _chosen([document.data for document in documents])
+    documents = [one for document in read for one in _listed(document.data)]
+    chosen = _chosen(documents)
     notes = Notes()
     metadata = Source(chosen.get("metadata"), "metadata", notes)
     spec = Source(chosen.get("spec"), "spec", notes)
     if not spec:
         raise ConversionError(f"the {chosen['kind']} has no spec")
-    made = _spec(str(chosen["kind"]), spec, [document.data for document in documents])
+    made = _spec(str(chosen["kind"]), spec, documents)
     known = _metadata(metadata)
     spec.tell_unread()
     metadata.tell_unread()
     return Converted(_job(known, made), notes.lines)
+
+
+def _listed(document: Any) -> list[Any]:
+    """Return the objects of a list, as kubectl get prints it; else the document."""
+    items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
+    return items if isinstance(items, list) else [document]
 
 
 def _chosen(documents: Sequence[Any]) -> Document:

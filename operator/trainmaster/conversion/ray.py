@@ -8,6 +8,7 @@ from trainmaster.api.rules.code import PACKAGE
 from trainmaster.conversion import commands, pods
 from trainmaster.conversion.source import ConversionError, Document, Source, compact
 
+_STARTED = "is not needed: Trainmaster starts Ray's nodes itself, as the image has Ray"
 _LEFT = {
     "submissionMode": "has no counterpart: nothing submits but Trainmaster itself",
     "submitterPodTemplate": "has no counterpart: nothing submits but Trainmaster itself",
@@ -23,21 +24,21 @@ _LEFT = {
     "entrypointResources": "has no counterpart: the command runs in each worker",
 }
 _CLUSTER = {
-    "rayVersion": "has no counterpart: Ray is not started",
+    "rayVersion": _STARTED,
     "enableInTreeAutoscaling": "has no counterpart; see spec.elasticity",
     "autoscalerOptions": "has no counterpart; see spec.elasticity",
-    "gcsFaultToleranceOptions": "has no counterpart: Ray is not started",
-    "headServiceAnnotations": "has no counterpart: Ray is not started",
+    "gcsFaultToleranceOptions": _STARTED,
+    "headServiceAnnotations": _STARTED,
 }
 _GROUP = {
-    "rayStartParams": "has no counterpart: Ray is not started",
+    "rayStartParams": _STARTED,
     "scaleStrategy": "has no counterpart; see spec.elasticity",
     "idleTimeoutSeconds": "has no counterpart; see spec.elasticity",
     "numOfHosts": "has no counterpart: write all hosts as workers.replicas",
 }
 _RAY = (
-    "Ray is not started: calls of ray.init and ray.train in the script have no counterpart. The script is started once "
-    "per rank, with the variables of torchrun; ray.train's TorchTrainer becomes plain DistributedDataParallel"
+    "runs in the first worker, beside the head of a Ray cluster that is the job's own. ray.init() takes no arguments "
+    "there, and the cluster begins anew after a failure: see docs/frameworks/ray.md"
 )
 
 
@@ -56,15 +57,15 @@ def convert(spec: Source) -> Document:
     spec.leave(_LEFT)
     cluster = spec.part("rayClusterSpec")
     cluster.leave(_CLUSTER)
-    group, count = _group(cluster)
-    workers: Document = {"replicas": count}
-    made = _bounds(group)
+    group, count, more = _group(cluster)
+    workers: Document = {"replicas": count + more}
+    made = _bounds(group, more)
     group.leave(_GROUP)
     workers |= pods.read(group.part("template"), "ray-worker").fields
     words, told = commands.of_container(commands.split(entrypoint), "spec.entrypoint", workers, spec.notes)
     variables, packages = _environment(spec)
     workers |= compact([("env", [*workers.get("env", []), *variables])])
-    training = compact([("command", words), ("packages", packages)])
+    training = compact([("framework", "Ray"), ("command", words), ("packages", packages)])
     made |= compact([("failurePolicy", told.get("failurePolicy"))])
     if "backoffLimit" in spec:
         made["failurePolicy"] = commands.restarts(spec, "backoffLimit")
@@ -75,28 +76,34 @@ def convert(spec: Source) -> Document:
     return {"strategy": {"type": "AllReduce"}, "training": training, "workers": workers, **made}
 
 
-def _group(cluster: Source) -> tuple[Source, int]:
-    """Return the group that trains and its number of pods: the first of the workers, or else the head."""
+def _group(cluster: Source) -> tuple[Source, int, int]:
+    """Return the group that trains, or else the head; its number of pods; and how many the head adds to them."""
     groups = cluster.parts("workerGroupSpecs")
     head = cluster.part("headGroupSpec")
     if not groups:
-        return head, 1
+        return head, 1, 0
+    more = 0
     if head:
+        idle = str(head.part("rayStartParams").take("num-cpus")) == "0"
+        more = 0 if idle else 1
         head.rest()
-        cluster.notes.add(f"{cluster.path}.headGroupSpec", "has no counterpart: there is no pod that leads")
+        what = "has no pod of its own" if idle else "is one replica more, as the workers have it"
+        cluster.notes.add(
+            f"{cluster.path}.headGroupSpec", f"{what}: the first worker has the head and runs the command"
+        )
     group = groups[0]
     for other in groups[1:]:
         other.rest()
         cluster.notes.add(other.path, "is left out: all workers are alike, as the first group has them")
     group.take("groupName")
     count = group.number("replicas")
-    return group, 1 if count is None else max(count, 1)
+    return group, 1 if count is None else max(count, 1), more
 
 
-def _bounds(group: Source) -> Document:
+def _bounds(group: Source, more: int) -> Document:
     least, most = group.number("minReplicas"), group.number("maxReplicas")
     if most and least is not None and least < most and most < 1000:  # noqa: PLR2004 larger ones mean no bound
-        return {"elasticity": {"minReplicas": max(least, 1), "maxReplicas": most}}
+        return {"elasticity": {"minReplicas": max(least, 1) + more, "maxReplicas": most + more}}
     return {}
 
 
