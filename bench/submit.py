@@ -11,6 +11,7 @@ Seconds count from the start of the command to the time when the last rank has e
 machine's clock, which the pods share. Aim: submit takes at most 1 s more than image.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -55,12 +56,15 @@ IMPORTS = f"import importlib\nfor number in range({MODULES}):\n    importlib.imp
 def main() -> str:
     """Measure; gives the last line."""
     seconds: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    with tempfile.TemporaryDirectory() as scratch, a_cluster(NAMESPACE) as cluster:
+    with tempfile.TemporaryDirectory() as scratch, a_cluster(NAMESPACE) as cluster, contextlib.ExitStack() as after:
         cluster.kubectl("create", "namespace", NAMESPACE)
         cluster.kubectl("wait", "serviceaccount/default", f"--namespace={NAMESPACE}", "--for=create", _WAIT)
         folder = Path(scratch) / "code"
         _write_code(folder)
-        _build_image(folder)
+        images.build_above(IMAGE, TRAINER_IMAGE, folder, CODE_IN_IMAGE)
+        after.callback(images.forget, IMAGE)
+        for name in NODE_NAMES:
+            node.refresh(name, IMAGE)
         for name in CONTESTANTS:
             _one(cluster, folder, name, f"{name}-warm-up")
         for number in range(ROUNDS):
@@ -80,16 +84,6 @@ def _write_code(folder: Path) -> None:
         lines = "".join(f"def function{line}():\n    return {number * line}\n\n\n" for line in range(50))
         (folder / "parts" / f"part{number}.py").write_text(lines)
     (folder / "train.py").write_text(IMPORTS + STEP)
-
-
-def _build_image(folder: Path) -> None:
-    """Put the code above the trainer image, and that into both nodes."""
-    container = images._buildah("from", TRAINER_IMAGE).strip()  # noqa: SLF001  no other image is made like that
-    images._buildah("add", "--quiet", container, folder, CODE_IN_IMAGE)  # noqa: SLF001
-    images._buildah("commit", "--quiet", "--rm", container, IMAGE)  # noqa: SLF001
-    images._export(IMAGE)  # noqa: SLF001
-    for name in NODE_NAMES:
-        node.refresh(name, IMAGE)
 
 
 def _one(cluster: Cluster, folder: Path, contestant: str, name: str) -> float:

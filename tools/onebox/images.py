@@ -4,6 +4,7 @@
 the thin layers on top. The machine's certificates and pip settings are mounted while a step runs and stay outside.
 """
 
+import json
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from tools.onebox.paths import (
     REPOSITORY,
     TRAINER_IMAGE,
 )
-from tools.onebox.registry import index, manifest
+from tools.onebox.registry import TAG, index, manifest
 from tools.onebox.shell import OneboxError, lock, run, step
 
 SUITE = "bookworm"
@@ -56,6 +57,25 @@ def build_framework(family: str) -> str:
         _build(image, f"images/frameworks/{family}/Dockerfile", Path("/etc/apt"))  # it may install Debian packages
         _export(image)
     return image
+
+
+def build_above(image: str, base: str, folder: Path, place: str) -> None:
+    """Put a folder's files above an image, for whoever `forget`s the new one afterwards."""
+    with lock(CACHE / "images.lock"):
+        container = _buildah("from", base).strip()
+        _buildah("add", "--quiet", container, folder, place)
+        _buildah("commit", "--quiet", "--rm", container, image)
+        _export(image)
+
+
+def forget(image: str) -> None:
+    """Take an image out of the cache folder, with what it alone has there."""
+    with lock(CACHE / "images.lock"):
+        _buildah("rmi", image)
+        left = [entry for entry in index() if entry.get("annotations", {}).get(TAG) != image]
+        table = json.loads((LAYOUT / "index.json").read_text())
+        (LAYOUT / "index.json").write_text(json.dumps({**table, "manifests": left}))
+        _prune()
 
 
 def pack(folder: Path, archive: Path) -> str:
