@@ -87,7 +87,7 @@ def test_a_compiled_model_trains_and_resumes(command: Command) -> None:
 
 @pytest.mark.parametrize(
     ("ill", "class_", "words"),
-    [("memory", "OutOfMemory", "CUDA out of memory"), ("index", "PythonError", "device-side assert")],
+    [("memory", "DeviceOutOfMemory", "CUDA out of memory"), ("index", "PythonError", "device-side assert")],
 )
 def test_errors_of_the_gpu_have_their_class(command: Command, ill: str, class_: str, words: str) -> None:
     """A full memory is the size of the job's; an index out of range is the program's, not a broken device's."""
