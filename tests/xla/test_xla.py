@@ -6,15 +6,19 @@ Runs in `.venv-xla` (make setup-xla), which has torch_xla and a torch of its own
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from trainmaster.api.generate import ROOT
+from trainmaster.wire import names
 
 from tests.local.command import BIN
 
 XLA_BIN = ROOT / ".venv-xla" / "bin" / "trainmaster"
+WARM: dict[Path, Path] = {}
+"""The socket of the process to fork from, by command."""
 TOLERANCE = 1e-5
 STEPS = 8
 
@@ -46,12 +50,27 @@ def run(job: dict[str, Any], folder: Path, command: Path, *options: str) -> "sub
         text=True,
         check=False,
         timeout=280,
+        env={**os.environ, names.ENV_WARM_SOCKET: str(WARM[command])},
     )
 
 
 def losses(folder: Path) -> list[float]:
     (path,) = (folder / "run").rglob("metrics.jsonl")
     return [line["loss"] for line in map(json.loads, path.read_text().splitlines()) if "loss" in line]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_parents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Start a process to fork from in each environment, as importing torch and torch_xla takes 10 s of processor."""
+    folder, parents = tmp_path_factory.mktemp("warm"), []
+    for command in (BIN, XLA_BIN):
+        python, WARM[command] = command.with_name("python"), folder / command.parts[-3]
+        program = [str(python), "-c", names.WARM_PROGRAM, names.WARM_MODULE, "--socket", str(WARM[command])]
+        parents.append(subprocess.Popen(program, env={**os.environ, names.ENV_PARENT_PID: str(os.getpid())}))
+    yield
+    for parent in parents:
+        parent.terminate()
+        parent.wait()
 
 
 @pytest.fixture(scope="module")
