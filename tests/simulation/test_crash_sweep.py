@@ -14,15 +14,10 @@ import pytest
 from tests.simulation.more_scenarios import ALL
 from tests.simulation.oracle import live, problems, tell
 from tests.simulation.scenarios import Scenario
-from tests.simulation.world import AFTER, BEFORE, LOST
+from tests.simulation.sweeps import WAYS, Moments, both_sweeps
 
 SEED = 1
 PAIRS = 12
-# Orders and events are memory: before and after are the same, and there is no reply to be lost.
-FAULTS_OF = {"orders": (BEFORE,), "event": (BEFORE,)}
-
-ALL_FAULTS = (BEFORE, AFTER, LOST)
-
 scenarios = pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
 
 
@@ -45,10 +40,11 @@ def test_undisturbed_by_us_it_comes_to_its_end(scenario: Scenario) -> None:
 
 
 @scenarios
-def test_dying_at_any_call_changes_nothing(scenario: Scenario, cores: Executor) -> None:
+@both_sweeps
+def test_dying_at_any_call_changes_nothing(scenario: Scenario, cores: Executor, moments: Moments) -> None:
     if scenario.sweep:
-        calls = enumerate(live(scenario, SEED).calls, start=1)
-        _judge(scenario, cores, [{n: fault} for n, call in calls for fault in FAULTS_OF.get(call, ALL_FAULTS)])
+        calls = live(scenario, SEED).calls
+        _judge(scenario, cores, [{number: way} for number, way in moments(calls)])
 
 
 @scenarios
@@ -58,7 +54,7 @@ def test_dying_twice_changes_nothing(scenario: Scenario, cores: Executor) -> Non
         random, calls = Random(scenario.name), len(live(scenario, SEED).calls)
         pairs = list(itertools.combinations(range(1, calls + 8), 2))
         chosen = random.sample(pairs, min(PAIRS, len(pairs)))
-        _judge(scenario, cores, [{number: random.choice(ALL_FAULTS) for number in pair} for pair in chosen])
+        _judge(scenario, cores, [{number: random.choice(WAYS) for number in pair} for pair in chosen])
 
 
 def _judge(scenario: Scenario, cores: Executor, crashes: list[dict[int, str]]) -> None:

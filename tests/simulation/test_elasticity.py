@@ -9,7 +9,8 @@ from trainmaster.core.states.observed import Obstacle
 from tests.builders import a_job
 from tests.simulation.oracle import live, problems, tell
 from tests.simulation.scenarios import Scenario, the_pod
-from tests.simulation.world import AFTER, BEFORE, LOST, World
+from tests.simulation.sweeps import Moments, both_sweeps
+from tests.simulation.world import World
 
 SEED = 1
 
@@ -35,12 +36,12 @@ SCENARIO = Scenario(
 )
 
 
-def test_it_shrinks_and_grows_and_costs_nothing_whenever_the_operator_dies() -> None:
+@both_sweeps
+def test_it_shrinks_and_grows_and_costs_nothing_whenever_the_operator_dies(moments: Moments) -> None:
     undisturbed = live(SCENARIO, SEED)
     assert not problems(SCENARIO, undisturbed), tell(SCENARIO, undisturbed, problems(SCENARIO, undisturbed))
     assert len(undisturbed.status().restarts) == 1
-    for number, call in enumerate(undisturbed.calls, start=1):
-        for fault in (BEFORE,) if call in ("orders", "event") else (BEFORE, AFTER, LOST):
-            world = live(SCENARIO, SEED, crashes={number: fault})
-            found = problems(SCENARIO, world)
-            assert not found, f"{fault} call {number} ({call}): {tell(SCENARIO, world, found)}"
+    for number, way in moments(undisturbed.calls):
+        world = live(SCENARIO, SEED, crashes={number: way})
+        found = problems(SCENARIO, world)
+        assert not found, f"{way} call {number}: {tell(SCENARIO, world, found)}"

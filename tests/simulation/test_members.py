@@ -16,10 +16,10 @@ from trainmaster.wire.messages import Rendezvous
 
 from tests.simulation.members import LONELY, Lonely, starts
 from tests.simulation.oracle import live, problems, tell
-from tests.simulation.world import AFTER, BEFORE, LOST, World
+from tests.simulation.sweeps import Moments, both_sweeps
+from tests.simulation.world import AFTER, World
 
 SEED = 3
-FAULTS_OF = {"orders": (BEFORE,), "event": (BEFORE,)}
 
 
 def wrong(scenario: Lonely, world: World) -> list[str]:
@@ -47,14 +47,14 @@ def name(scenario: Lonely) -> str:
 
 
 @pytest.mark.parametrize("scenario", LONELY, ids=name)
-def test_dying_at_any_call_disturbs_nobody(scenario: Lonely) -> None:
+@both_sweeps
+def test_dying_at_any_call_disturbs_nobody(scenario: Lonely, moments: Moments) -> None:
     undisturbed = live(scenario, SEED)
     assert not wrong(scenario, undisturbed), tell(scenario, undisturbed, wrong(scenario, undisturbed))
-    for number, call in enumerate(undisturbed.calls, start=1):
-        for fault in FAULTS_OF.get(call, (BEFORE, AFTER, LOST)):
-            world = live(scenario, SEED, crashes={number: fault})
-            found = wrong(scenario, world)
-            assert not found, f"{fault} call {number} ({call}): {tell(scenario, world, found)}"
+    for number, way in moments(undisturbed.calls):
+        world = live(scenario, SEED, crashes={number: way})
+        found = wrong(scenario, world)
+        assert not found, f"{way} call {number}: {tell(scenario, world, found)}"
 
 
 # Bugs that such a control side can have, put back in one at a time.

@@ -1,0 +1,39 @@
+"""At which of the operator's calls a sweep lets it die, and how: at each one, in turn or in every way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from tests.simulation.world import AFTER, BEFORE, LOST
+
+Moments = Callable[[Sequence[str]], Iterator[tuple[int, str]]]
+"""Gives the number of each call (the first is 1) with a fault, from the calls of an undisturbed life."""
+
+WAYS = (BEFORE, AFTER, LOST)
+# Orders and events are memory: before and after are the same, and there is no reply to be lost.
+_WAYS_OF = {"orders": (BEFORE,), "event": (BEFORE,)}
+
+
+def in_turn(calls: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """One fault at each call: of the calls of a kind the first has the first fault, the second the next one."""
+    seen: Counter[str] = Counter()
+    for number, call in enumerate(calls, start=1):
+        ways = _WAYS_OF.get(call, WAYS)
+        yield number, ways[seen[call] % len(ways)]
+        seen[call] += 1
+
+
+def every_way(calls: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Every fault at each call."""
+    for number, call in enumerate(calls, start=1):
+        for way in _WAYS_OF.get(call, WAYS):
+            yield number, way
+
+
+both_sweeps = pytest.mark.parametrize(
+    "moments", [pytest.param(in_turn, id="in_turn"), pytest.param(every_way, id="every_way", marks=pytest.mark.soak)]
+)
+"""A sweep in a third of the time for `make test`, and the whole one for `make soak`."""
