@@ -25,7 +25,7 @@ KILLS = 3
 BEFORE = 50  # steps before the kill
 STEPS = 200
 WARM_UP = 50
-WIDTH, BATCH = 1024, 1024  # a step of some 15 milliseconds
+WIDTH, BATCH = 1024, 1536  # a step of some 15 milliseconds
 LEVEL = {"trainmaster": "level 1", "reporting": "level 2", "keeping": "level 3"}
 
 
