@@ -6,7 +6,7 @@ from tests.house.walks import Walks
 
 CHECKPOINT = "trainmaster_trainer.checkpoint"
 MOST = {"resume.resume": 104, "save.Saver.save": 77, "load.newest": 58}
-MOST_WITH_A_FOLDER = {"resume.resume": 178, "save.Saver.save": 150}
+MOST_WITH_A_FOLDER = {"resume.resume": 185, "save.Saver.save": 150}
 FOLDER = tuple(f"{CHECKPOINT}.stores.{name}." for name in ("folder", "own", "replica_memory"))
 
 

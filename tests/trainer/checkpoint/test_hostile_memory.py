@@ -25,7 +25,7 @@ from trainmaster_trainer.checkpoint.parts import Cut
 from trainmaster_trainer.checkpoint.slot import (
     _HEAD,
     _MAGIC,
-    _PAGE,
+    PAGE,
     Head,
     Loaded,
     Owner,
@@ -69,7 +69,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def parts_of(data: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     """Owner, layout, and tensors."""
     head = Head(*_HEAD.unpack(data[: _HEAD.size])[1:])
-    first, _, second = data[_PAGE : _PAGE + head.layout_length].partition(b"\n")
+    first, _, second = data[PAGE : PAGE + head.layout_length].partition(b"\n")
     return json.loads(first), json.loads(second), data[head.data :]
 
 
@@ -77,7 +77,7 @@ def signed(owner: Any, layout: Any, tensors: bytes, scalars: bytes = json.dumps(
     """A slot whose checksums are right, whatever it says."""
     text = b"\n".join(one if isinstance(one, bytes) else json.dumps(one).encode() for one in (owner, layout))
     numbers = Head(8, len(text), len(scalars), zlib.crc32(text), len(scalars), zlib.crc32(scalars))
-    head = _HEAD.pack(_MAGIC, *dataclasses.astuple(numbers)).ljust(_PAGE, b"\0")
+    head = _HEAD.pack(_MAGIC, *dataclasses.astuple(numbers)).ljust(PAGE, b"\0")
     return (head + text + scalars).ljust(numbers.data, b"\0") + tensors
 
 
@@ -113,7 +113,7 @@ def test_the_slot_itself_is_read(tmp_path: Path, whole: bytes) -> None:
         assert is_as_written(loaded)
 
 
-@given(begin=st.integers(0, 3 * _PAGE), harm=st.binary(max_size=64), end=st.integers(0, 4 * _PAGE))
+@given(begin=st.integers(0, 3 * PAGE), harm=st.binary(max_size=64), end=st.integers(0, 4 * PAGE))
 @OFTEN
 def test_any_other_bytes_are_refused_or_are_a_tensor_s(
     tmp_path: Path, whole: bytes, begin: int, harm: bytes, end: int

@@ -295,7 +295,15 @@ def half(step: int, rank: int, world_size: int = 2) -> Held:
         ([[Held(5, 1, 0, 2, False)], []], None),
         ([[Held(5, 1, 0, 2, False)], [Held(5, 1, 1, 2, False)]], (5, 1)),
         ([[Held(6, 1, 0, 2, False), Held(5, 1, 0, 2, False)], [Held(5, 1, 1, 2, False)]], (5, 1)),
-        ([[Held(5, 1, 1, 2, False)], [Held(5, 1, 0, 2, False)]], None),
+        ([[Held(5, 1, 1, 2, False)], [Held(5, 1, 0, 2, False)]], (5, 1)),  # each keeps a copy of the other's
+        (
+            [
+                [Held(6, 1, 0, 3, False), Held(5, 1, 0, 3, False), Held(5, 1, 2, 3, False)],
+                [Held(5, 1, 1, 3, False)],
+                [],
+            ],
+            (5, 1),
+        ),
         ([[Held(6, 1, 0, 2, False, carries=1), Held(5, 1, 0, 2, False, carries=1)], []], (6, 1)),
         ([[Held(6, 1, 0, 3, False, carries=2)], [], []], None),
         ([[Held(6, 1, 0, 2, False, carries=1)], [Held(5, 1, 1, 2, False, carries=0)]], (6, 1)),

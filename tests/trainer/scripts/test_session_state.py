@@ -36,9 +36,9 @@ def a_script(new_job: NewJob, name: str = "job", **changes: Any) -> Job:
     return new_job(name, task=None, command=("python", "script.py"), steps=0, global_batch_size=0, **changes)
 
 
-def calls(job: Job, world: int, attempt: int, function: str, **arguments: Any) -> list[Any]:
+def calls(job: Job, world: int, attempt: int, function: str, ranks_per_pod: int = 1, **arguments: Any) -> list[Any]:
     """Run one attempt; the answers, by rank."""
-    running = job.calling(function, **arguments).start(world, attempt)
+    running = job.calling(function, **arguments).start(world, attempt, ranks_per_pod)
     assert running.wait() == [0] * world, running.output()
     return [job.answer(rank, attempt) for rank in range(world)]
 
@@ -230,6 +230,37 @@ def test_a_model_divided_by_fsdp_goes_on_at_any_number_of_ranks(new_job: NewJob)
     more = calls(job, 3, 3, sharded, until=6)
     assert (in_memory["done"], more[2]["done"]) == (3, 4)
     torch.testing.assert_close(torch.tensor(more[0]["numbers"]), torch.tensor(calm["numbers"]))
+
+
+def test_a_lost_replica_of_a_divided_model_goes_on_from_its_neighbours_copies(new_job: NewJob) -> None:
+    """Its parts are of different sizes. Two neighbours that are lost are too many."""
+    sharded = "keeping_scripts:sharded"
+    (calm, *_) = calls(a_script(new_job, "calm"), 4, 1, sharded, until=6)
+    job = dataclasses.replace(a_script(new_job, "lost", memory_every=1, checkpoint_every=100), memory=True)
+    calls(job, 4, 1, sharded, ranks_per_pod=2, until=3)
+    for attempt, (lost, until, source) in enumerate([([0], 4, "memory"), ([1], 5, "memory"), ([0, 1], 6, "")], 2):
+        for pod in lost:
+            shutil.rmtree(job.folder / f"memory-{pod}")
+        again = calls(job, 4, attempt, sharded, ranks_per_pod=2, until=until)
+        told = (job.folder / f"output-{attempt}-0").read_text()
+        assert f"Resuming from step {until - 1} of attempt {attempt - 1}" in told
+        assert ("kept in memory" in told) == bool(source), told
+        assert {one["done"] for one in again} == {until - 1}
+    assert again[0]["numbers"] == calm["numbers"]
+    held = sorted(re.findall(r"rank-\d", " ".join(path.name for path in (job.folder / "memory-0").iterdir())))
+    assert held == ["rank-0"] * 3 + ["rank-1"] * 3 + ["rank-2", "rank-3"], "one step was taken: one copy of each"
+
+
+def test_where_memory_is_short_a_divided_model_is_kept_without_copies(new_job: NewJob) -> None:
+    """A killed rank costs no step then, as without a neighbour."""
+    job = dataclasses.replace(a_script(new_job, memory_every=1, checkpoint_every=100), memory=True)
+    job = dataclasses.replace(job, variables={"LITTLE_MEMORY": "300000"})
+    for attempt in (1, 2):
+        done = calls(job, 2, attempt, "keeping_scripts:sharded", until=attempt + 1)[0]["done"]
+    told = (job.folder / "output-1-0").read_text()
+    assert done == 2
+    assert "No copies of snapshots are kept, so a lost pod costs the steps since the last checkpoint" in told
+    assert "kept in memory" in (job.folder / "output-2-0").read_text()
 
 
 SAID = {

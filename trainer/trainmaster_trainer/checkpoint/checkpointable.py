@@ -19,7 +19,8 @@ class Snapshots(Enum):
     NONE = "none"  # none are taken
     REPLICATED = "replicated"  # every rank's has all that any rank needs
     PER_RANK = "per rank"  # each rank needs its own, all of the same step
-    NEIGHBOURS = "neighbours"  # likewise; what a rank alone has (`State.own`) is kept by another replica, too
+    COPIED = "copied"  # likewise; another replica keeps a copy of each
+    NEIGHBOURS = "neighbours"  # as PER_RANK; what a rank alone has (`State.own`) is kept by another replica, too
 
 
 class Checkpointable(Protocol):

@@ -10,7 +10,8 @@ late process of an older attempt has other files.
 A snapshot is taken every step, as long as that costs at most 3 % of the training's time (of a task's: or next to
 nothing); else as seldom as that takes (`spec.checkpoint.memoryEverySteps` fixes it, 0 turns it off). Only after steps
 at which the ranks wait for one another, though (`sync_every`): else they could be further apart than two slots reach
-back, with no step of which all have a snapshot. `recall.py` reads the snapshots.
+back, with no step of which all have a snapshot. `recall.py` reads the snapshots. Where the next replica keeps copies of
+them (`slot_copies.py`), there is a third slot: the snapshot of which all ranks have a copy stays.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -35,6 +36,7 @@ from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapsh
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, Neighbours
 from trainmaster_trainer.checkpoint.parts import Cut, cut
 from trainmaster_trainer.checkpoint.slot import Owner, Slot, size, step_of
+from trainmaster_trainer.checkpoint.slot_copies import COPIES, SlotCopies
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -42,6 +44,7 @@ log = logging.getLogger(__name__)
 
 PENDING = "pending"
 COST = 0.03  # of the training's time
+_OF_COPIES = 0.01  # of the training's time, at least, which snapshots leave for copies of them at the next replica
 _SURELY = 0.7  # of that, before snapshots become more frequent
 FREE_SECONDS = 0.0005  # of a task: a snapshot that takes less is taken after every step, however short the steps are
 SLOTS = 2
@@ -69,11 +72,13 @@ class Memory:
         self._alike = training.snapshots is Snapshots.REPLICATED
         self._part, self._parts = (settings.local_rank, settings.local_world_size) if self._alike else (0, 1)
         self._neighbours = Neighbours(group) if training.snapshots is Snapshots.NEIGHBOURS else None
+        self._copies = SlotCopies(group, self._path) if training.snapshots is Snapshots.COPIED else None
         self._slots: list[Slot] = []
         self._old: list[Path] = []
         self._heirlooms: list[Path] = []  # files of this rank that slots may take over, the least worth first
         self._cuts: dict[str, Cut] = {}
-        self._kept = 0
+        self._kept = self._next = 0
+        self._copied = -1  # the slot with the snapshot of which all have a copy
         self.every = self._in_sync(asked or 1)
         self._lately: deque[float] = deque(maxlen=9)  # seconds, without the first ones, which make their pages
         self.seconds = 0.0  # what a snapshot takes, or the first ones took
@@ -82,13 +87,17 @@ class Memory:
     def start(self, step: int) -> None:
         """Begin an attempt that goes on from `step`. Older snapshots are kept until there is something newer."""
         if self._folder is not None:
-            number = self._settings.rank
-            self._old = [path for path in slots_in(self._folder) if _rank(path) in (number, None)]
-            steps = {path: step_of(path) for path in self._old if _rank(path) == number}
-            self._heirlooms = sorted(steps, key=lambda path: steps[path] if steps[path] <= step else -1)
-            present = range(self._settings.world_size)
-            if self._settings.local_rank == 0:  # those of ranks that there are no more
-                self._old += [path for path in slots_in(self._folder) if _rank(path) not in present]
+            found = slots_in(self._folder)
+            number, ranks = self._settings.rank, self._settings.local_world_size
+            self._old = [path for path in found if _rank(path) in (number, None)]
+            self._heirlooms = _by_worth([path for path in found if _rank(path) == number], step)
+            present = {*range(self._settings.world_size)}
+            if self._copies:
+                before = self._copies.before
+                self._copies.heirlooms = _by_worth([path for path in found if _rank(path) == before], step)
+                present = {*range(number, number + ranks), *range(before, before + ranks)}  # as local rank 0 has it
+            if self._settings.local_rank == 0:  # those of ranks that there are no more, or not here
+                self._old += [path for path in found if _rank(path) not in present]
 
     def _in_sync(self, every: int) -> int:
         """Return this interval in steps, rounded up to one at whose ends the ranks wait for one another."""
@@ -110,22 +119,59 @@ class Memory:
         if not self._slots:
             self._agree_to_open(tensors, scalars)
         if self.on and self._ready(tensors, scalars):
-            self._slots[self._kept % SLOTS].write(step, tensors, scalars)
+            self._slots[self._next].write(step, tensors, scalars)
             self._kept += 1
             self._drop_old()
         if self._neighbours and self._slots:
             self.on = self._neighbours.all_have(self.on)
         self.seconds = time.perf_counter() - began
-        if self._kept > SLOTS:
+        if self._kept > self._count:
             self._lately.append(self.seconds)
             self.seconds = median(self._lately)
+        if self._copies and self._slots:
+            self._copy(self._copies, step)
+        turns = [(self._next + turn) % self._count for turn in range(1, SLOTS + 1)]
+        self._next = turns[0] if turns[0] != self._copied else turns[1]
+
+    @property
+    def _count(self) -> int:
+        """Return how many slots take turns."""
+        return len(self._slots) or (SLOTS + 1 if self._copies else SLOTS)
+
+    def _copy(self, copies: SlotCopies, step: int) -> None:
+        """Give the snapshot of this step to the next replica, if that is due."""
+        self.on = copies.keep(step, self._slots[self._next], self.on)
+        if copies.step == step:
+            self._copied = self._next
+        if copies.lacking:
+            self._end_copies(copies.problem)
+
+    def _end_copies(self, problem: str) -> None:
+        """Let all ranks keep their own snapshots alone. `problem`: why, if the reason is here."""
+        if problem:
+            log.warning(
+                "No copies of snapshots are kept, so a lost pod costs the steps since the last checkpoint: %s. Give "
+                "the replicas more memory.",
+                problem,
+            )
+        if self._copies:
+            self._copies.remove()
+        self._copies, self._copied = None, -1
 
     def adapt(self, step_seconds: float, snapshot_seconds: float) -> None:
         """Choose the interval, from seconds that all ranks agree on: of a step (with snapshots), and of a snapshot."""
         if not self.on or self._fixed or not self._lately:
             return
-        training = max(step_seconds - snapshot_seconds / self.every, 1e-6)
-        every = interval(self.every, training, snapshot_seconds, self._free)
+        spent, copies = snapshot_seconds / self.every, self._copies
+        if copies is None:
+            training = max(step_seconds - spent, 1e-6)
+            every = interval(self.every, training, snapshot_seconds, self._free)
+        else:
+            training = max(step_seconds - spent - copies.seconds / copies.every, 1e-6)
+            every = interval(self.every, training, snapshot_seconds, self._free, COST - _OF_COPIES)
+            copies.every = interval(
+                copies.every, training, copies.seconds, 0.0, max(COST - spent / training, _OF_COPIES)
+            )
         if every != self.every:
             self._set_every(every, training, snapshot_seconds)
 
@@ -142,11 +188,17 @@ class Memory:
         """Delete the snapshots, as their state is damaged: the next attempt goes on from a checkpoint."""
         for slot in self._slots:
             slot.remove()
+        if self._copies:
+            self._copies.remove()
 
     def _agree_to_open(self, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
         """Open for all ranks or for none: a snapshot that some ranks lack is of no use where ranks split a model."""
         folder = self._folder  # without an agent there is none, and no snapshots are expected
         room = 2 * len(scalars) + _ROOM
+        if self._copies:
+            problem = self._lacks(folder, size(tensors, room), COPIES, self._copies.heirlooms) if folder else ""
+            if not self._is_on_all(folder is not None and not problem):
+                self._end_copies(problem)
         problem = self._lacks(folder, size(tensors, room)) if folder else ""
         # No rank makes its slots before all have looked: a rank that looks later would count its neighbours' twice.
         self.on = self._is_on_all(folder is not None and not problem)
@@ -166,32 +218,39 @@ class Memory:
     def _is_on_all(self, good: bool) -> bool:
         return not self._group.sum(torch.tensor([int(not good)]))[0]
 
-    def _lacks(self, folder: Path, one: int) -> str:
-        """Return, in words, that the replica has no room for its ranks' slots of this size; "" if it has."""
-        inherited = sum(abs(path.stat().st_size - one) < _ROOM for path in self._heirlooms[:SLOTS])
-        needed = (SLOTS - inherited) * one * self._settings.local_world_size
+    def _lacks(self, folder: Path, one: int, copies: int = 0, old: Sequence[Path] = ()) -> str:
+        """Return, in words, that the replica has no room for its ranks' slots of this size; "" if it has.
+
+        `copies`: so many more of each, for which there are `old` files. They must leave as much as they take: a
+        training may come to need more, and copies are no reason for the kernel to end it.
+        """
+        files = [*self._heirlooms[: self._count], *old[:copies]]
+        inherited = sum(abs(path.stat().st_size - one) < _ROOM for path in files)
+        new = self._count + copies - inherited
+        left = max(0, new - SLOTS) if copies else 0
+        each = one * self._settings.local_world_size
         try:
             free = free_memory(folder)
         except OSError as error:
             return f"{folder}: {error.strerror}"
-        if needed <= free:
+        if (new + left) * each <= free:
             return ""
         return (
-            f"{SLOTS} snapshots for each of {self._settings.local_world_size} ranks take {_mib(needed)} MiB, "
-            f"and {_mib(free)} MiB of memory are free"
+            f"{new} snapshots for each of {self._settings.local_world_size} ranks take {_mib(new * each)} MiB"
+            f"{f' and are to leave {_mib(left * each)} MiB' * (left > 0)}, and {_mib(free)} MiB of memory are free"
         )
 
     def _open(self, tensors: Mapping[str, Tensor], room: int) -> str:
         """Make the slots. Return what stands in the way, or ""."""
         try:
-            self._slots = [self._slot(number, tensors, room) for number in range(SLOTS)]
+            self._slots = [self._slot(number, tensors, room) for number in range(self._count)]
         except OSError as error:
-            return f"{_mib(SLOTS * size(tensors, room))} MiB in {self._folder}: {error.strerror}"
+            return f"{_mib(self._count * size(tensors, room))} MiB in {self._folder}: {error.strerror}"
         return ""
 
     def _slot(self, number: int, tensors: Mapping[str, Tensor], room: int) -> Slot:
         settings = self._settings
-        path = (self._folder or Path()) / f"{settings.run_key}.rank-{settings.rank}.slot-{number}"
+        path = self._path(settings.rank, number)
         path.unlink(missing_ok=True)
         owner = Owner(
             settings.job_uid,
@@ -207,9 +266,12 @@ class Memory:
         heir_to = self._heirlooms.pop(0) if self._heirlooms else None
         return Slot(path, owner, tensors, room, heir_to=heir_to, cuts=self._cuts)
 
+    def _path(self, rank: int, number: int) -> Path:
+        return (self._folder or Path()) / f"{self._settings.run_key}.rank-{rank}.slot-{number}"
+
     def _ready(self, tensors: Mapping[str, Tensor], scalars: bytes) -> bool:
         """Return whether the next slot fits, perhaps after it was made anew: an optimizer may come to keep more."""
-        number = self._kept % SLOTS
+        number = self._next
         slot = self._slots[number]
         if slot.fits(tensors, scalars):
             return True
@@ -222,22 +284,30 @@ class Memory:
 
     def _drop_old(self) -> None:
         """Delete old snapshots, but not at the first new one: a peer may die before it has taken the same."""
-        if self._kept == SLOTS:
+        if self._kept == self._count:
             for path in {*self._old} - {slot.path for slot in self._slots}:
                 path.unlink(missing_ok=True)
             self._old, self._heirlooms = [], []
 
 
-def interval(now: int, training: float, snapshot: float, free: float) -> int:
+def interval(now: int, training: float, snapshot: float, free: float, cost: float = COST) -> int:
     """Return after how many steps of `training` seconds each to take a snapshot, which takes so many seconds itself.
+
+    `cost`: the share of the time that this may take.
 
     Half as often or twice as often as now, at least, and sooner the former: a figure that trembles changes nothing.
     """
     share = 0.0 if snapshot <= free else snapshot / training
-    seldom, often = max(1, math.ceil(share / COST)), max(1, math.ceil(share / (_SURELY * COST)))
+    seldom, often = max(1, math.ceil(share / cost)), max(1, math.ceil(share / (_SURELY * cost)))
     if seldom >= 2 * now:
         return seldom
     return often if 2 * often <= now else now
+
+
+def _by_worth(paths: Iterable[Path], step: int) -> list[Path]:
+    """Return the files, those first that are worth least to a training that goes on from `step`."""
+    steps = {path: step_of(path) for path in paths}
+    return sorted(steps, key=lambda path: steps[path] if steps[path] <= step else -1)
 
 
 def free_memory(folder: Path) -> int:

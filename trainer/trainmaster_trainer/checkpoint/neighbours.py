@@ -40,12 +40,8 @@ class Neighbours:
 
     def __init__(self, group: Group) -> None:
         self._group = group
+        self.before, self._after = beside(group)  # whose own part this rank keeps, and who keeps its own
         self._room = 0
-
-    @property
-    def before(self) -> int:
-        """Return the rank whose own part this one keeps."""
-        return (self._group.rank - self._group.local_world_size) % self._group.world_size
 
     def exchange(self, state: State) -> Tensor:
         """Give this rank's own part to the next replica. Return that of the one before."""
@@ -57,9 +53,8 @@ class Neighbours:
         self._room = room_for(whole, self._room)
         mine = torch.zeros(self._room, dtype=torch.uint8)
         torch.cat([torch.frombuffer(bytearray(text), dtype=torch.uint8), *parts], out=mine[:whole])
-        after = (self._group.rank + self._group.local_world_size) % self._group.world_size
         length, processes = torch.tensor([self._room]), self._group.processes
-        sent: list[Any] = [dist.isend(length, after, processes), dist.isend(mine, after, processes)]
+        sent: list[Any] = [dist.isend(one, self._after, processes) for one in (length, mine)]
         theirs = torch.zeros(1, dtype=torch.int64)
         dist.recv(theirs, self.before, processes)
         kept = torch.empty(int(theirs[0]), dtype=torch.uint8)
@@ -71,6 +66,12 @@ class Neighbours:
     def all_have(self, good: bool) -> bool:
         """Return whether all ranks have kept theirs: no step counts before, as any of them may be lost."""
         return not self._group.sum(torch.tensor([int(not good)]))[0]
+
+
+def beside(group: Group) -> tuple[int, int]:
+    """Return the ranks of the same local number in the replicas before and after this one."""
+    step = group.local_world_size
+    return (group.rank - step) % group.world_size, (group.rank + step) % group.world_size
 
 
 def room_for(length: int, room: int) -> int:

@@ -1,7 +1,7 @@
 """Go on from memory: decide which snapshot all ranks can restore together, and send it to those that lack it.
 
 Where every rank holds the whole model, one snapshot of any rank is enough: a replaced pod gets it from a live one.
-Where ranks split the model, each needs its own, of the same step.
+Where ranks split the model, each needs its own, of the same step, or the copy of it that another replica has.
 """
 
 from __future__ import annotations
@@ -86,11 +86,15 @@ def choose(held: list[list[Held]]) -> Key | None:
 
 
 def _is_kept(rank: int, key: Key, held: list[list[Held]]) -> bool:
-    """Return whether a rank has its own snapshot, or a neighbour has what it alone had."""
+    """Return whether a rank has its own snapshot, or another one a copy of it or of what it alone had."""
     own = [one for one in held[rank] if (*one.key, one.rank, one.world_size) == (*key, rank, len(held))]
     if own and (own[0].parts == 1 or _is_passable(key, held[rank])):
         return True
-    return any((*one.key, one.carries, one.world_size) == (*key, rank, len(held)) for rows in held for one in rows)
+    return any(
+        one.key == key and one.world_size == len(held) and rank in (one.carries, -1 if one.replicated else one.rank)
+        for rows in held
+        for one in rows
+    )
 
 
 def _is_passable(key: Key, rows: Iterable[Held]) -> bool:
@@ -108,6 +112,7 @@ def find_snapshots(settings: Settings, state: State, lineage: Lineage) -> list[S
     `state`: of the model and the optimizer as they are now.
     """
     found, model = [], fingerprint(state.model_shapes())
+    before = (settings.rank - settings.local_world_size) % settings.world_size
     for path in slots_in(settings.memory) if settings.memory else ():
         try:
             snapshot = look(path)
@@ -115,8 +120,9 @@ def find_snapshots(settings: Settings, state: State, lineage: Lineage) -> list[S
             continue  # a kill met it in mid-write: there is another
         owner = snapshot.owner
         same = owner.job == settings.job_uid and (not owner.replicated or owner.model == model)
+        near = owner.replicated or owner.rank in (settings.rank, before)  # else it is for another rank to look at
         on_the_way = lineage.holds(owner.attempt, snapshot.step) and not settings.doubts(owner.attempt)
-        if same and on_the_way and _is_sound(snapshot, state.allowed):
+        if same and near and on_the_way and _is_sound(snapshot, state.allowed):
             found.append(snapshot)
     return found
 

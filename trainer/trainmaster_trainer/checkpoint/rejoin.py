@@ -1,10 +1,14 @@
 """Go on from memory where a replica was lost.
 
-Its ranks take what all share from any other rank, and what was theirs from a neighbour (`neighbours.py`).
+Its ranks take what all share from any other rank, and what was theirs from a neighbour (`neighbours.py`). Where the
+model is divided, a neighbour has copies of their whole snapshots (`slot_copies.py`), which are put back.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
+import mmap
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +19,15 @@ from trainmaster_trainer.checkpoint.memory import PENDING
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, joined
 from trainmaster_trainer.checkpoint.of_scripts import OWN
 from trainmaster_trainer.checkpoint.recall import Held, Key, Part, Recalled
-from trainmaster_trainer.checkpoint.slot import SlotError, Snapshot
+from trainmaster_trainer.checkpoint.slot import SlotError, Snapshot, open_page
+from trainmaster_trainer.checkpoint.slot_copies import receive, send
 from trainmaster_trainer.checkpoint.soundness import Allowed
 from trainmaster_trainer.checkpoint.state import dtype_name
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.settings import Settings
+
+log = logging.getLogger(__name__)
+BROUGHT = 9  # the number of a slot that no rank writes
 
 
 def restored(
@@ -49,6 +58,29 @@ def restored(
     if any(group.gather(problem)) or part is None:
         return None
     return part.recalled(key, pending, holder)
+
+
+def bring_back(key: Key, held: list[list[Held]], mine: list[Snapshot], settings: Settings, group: Group) -> list[int]:
+    """Put copies of lost snapshots back where they were; return the ranks that had lost them. All ranks call it."""
+    seen = [[one.rank for one in rows if one.key == key and not one.replicated] for rows in held]
+    keepers = {rank: next((one for one, ranks in enumerate(seen) if rank in ranks), -1) for rank in range(len(held))}
+    lost = [rank for rank, ranks in enumerate(seen) if rank not in ranks and keepers[rank] >= 0]
+
+    def make(length: int) -> mmap.mmap:
+        if settings.memory is None:
+            raise OSError(errno.ENOENT, "there is no folder in memory")
+        return open_page(settings.memory / f"{settings.run_key}.rank-{group.rank}.slot-{BROUGHT}", length)[0]
+
+    sent: list[Any] = []
+    for rank in lost:
+        if group.rank == keepers[rank]:
+            path = next(one.path for one in mine if one.key == key and one.owner.rank == rank)
+            sent += send(torch.from_file(str(path), size=path.stat().st_size, dtype=torch.uint8), rank, group)
+        elif group.rank == rank and (problem := receive(keepers[rank], group, make)):
+            log.warning("The snapshot of step %d that another rank keeps is not used: %s.", key[0], problem)
+    for one in sent:
+        one.wait()
+    return lost
 
 
 def _shared(part: Part | None, holder: int, group: Group) -> Part:

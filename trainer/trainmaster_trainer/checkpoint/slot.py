@@ -41,8 +41,8 @@ __all__ = ["SlotError"]
 Signature = tuple[tuple[str, torch.Size, torch.dtype], ...]
 _HEAD = struct.Struct("<8sQQQIQI")  # magic, mark, length of the layout, room for scalars, checksums and length
 _MAGIC = b"TMslot04"
-_MARK = slice(8, 16)
-_PAGE = 4096
+MARK = slice(8, 16)
+PAGE = 4096
 _MOST_TEXT = 1 << 26  # bytes of the layout, and of the scalars
 _MOST_STEP = 1 << 53
 _MOST_RANKS = 1 << 20
@@ -96,17 +96,19 @@ class Slot:
         places, length = _place(tensors, cuts or {})
         owner = replace(owner, model=fingerprint(_model_shapes(places)))
         layout = codec.encode(owner) + b"\n" + to_text(places)
-        self._scalars = _PAGE + len(layout)
+        self._scalars = PAGE + len(layout)
         self._room = room
-        data = _round(self._scalars + room, _PAGE)
+        data = _round(self._scalars + room, PAGE)
         self._unwritten = layout
-        inherited = _inherit(heir_to, data + length) if heir_to else None
-        self._heir_to = heir_to if inherited else None
-        self._page = inherited or _map(path, data + length)
-        with suppress(OSError):  # an older kernel
-            self._page.madvise(_POPULATE_WRITE)
+        self._page, is_heir = open_page(path, data + length, heir_to)
+        self._heir_to = heir_to if is_heir else None
         self._pinned = pin_for(tensors.values(), self._page, self)
         self._views = [_view(self._page, data, places[name]) for name in tensors]
+
+    @property
+    def file(self) -> Tensor:
+        """Return the bytes of the whole file as they are in memory, without a copy."""
+        return torch.frombuffer(self._page, dtype=torch.uint8)
 
     def fits(self, tensors: Mapping[str, Tensor], scalars: bytes) -> bool:
         """Return whether this snapshot can be written here."""
@@ -114,13 +116,13 @@ class Slot:
 
     def write(self, step: int, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
         """Replace the snapshot by the state after `step`."""
-        self._page[_MARK] = bytes(8)
+        self._page[MARK] = bytes(8)
         if self._unwritten:
             self._move_in()
         copy_all(self._views, list(tensors.values()), pinned=self._pinned)
         self._page[self._scalars : self._scalars + len(scalars)] = scalars
         self._page[_HEAD.size - 12 : _HEAD.size] = struct.pack("<QI", len(scalars), zlib.crc32(scalars))
-        self._page[_MARK] = (step + 1).to_bytes(8, "little")
+        self._page[MARK] = (step + 1).to_bytes(8, "little")
 
     def _move_in(self) -> None:
         """Prepare the file before its first snapshot; until then an inherited file keeps its old one."""
@@ -129,11 +131,24 @@ class Slot:
             self._heir_to.rename(self.path)
             self._heir_to = None
         self._page[: _HEAD.size] = _HEAD.pack(_MAGIC, 0, len(layout), self._room, zlib.crc32(layout), 0, 0)
-        self._page[_PAGE : self._scalars] = layout
+        self._page[PAGE : self._scalars] = layout
 
     def remove(self) -> None:
         """Delete the file, which frees the memory."""
         self.path.unlink(missing_ok=True)
+
+
+def open_page(path: Path, length: int, heir_to: Path | None = None) -> tuple[mmap.mmap, bool]:
+    """Return writable memory for a file, and whether it is that of `heir_to`, which then lies where it was.
+
+    Raises:
+        OSError: there is not enough memory.
+    """
+    inherited = _inherit(heir_to, length) if heir_to else None
+    page = inherited or _map(path, length)
+    with suppress(OSError):  # an older kernel
+        page.madvise(_POPULATE_WRITE)
+    return page, inherited is not None
 
 
 def signature(tensors: Mapping[str, Tensor]) -> Signature:
@@ -143,7 +158,7 @@ def signature(tensors: Mapping[str, Tensor]) -> Signature:
 
 def size(tensors: Mapping[str, Tensor], room: int) -> int:
     """Return about how many bytes a slot for these takes."""
-    return _place(tensors, {})[1] + room + 2 * _PAGE
+    return _place(tensors, {})[1] + room + 2 * PAGE
 
 
 @dataclass(frozen=True)
@@ -165,7 +180,7 @@ class Head:
     @property
     def data(self) -> int:
         """Return the offset at which the tensors begin."""
-        return _round(_PAGE + self.layout_length + self.room, _PAGE)
+        return _round(PAGE + self.layout_length + self.room, PAGE)
 
 
 @dataclass(frozen=True)
@@ -262,7 +277,7 @@ def _map_to_read(path: Path) -> mmap.mmap:
 
 def _read(page: mmap.mmap) -> tuple[Head, bytes, bytes]:
     """Return the head, and the texts of layout and scalars as they were written."""
-    if len(page) < _PAGE:
+    if len(page) < PAGE:
         raise SlotError("it is too short")
     magic, *numbers = _HEAD.unpack(page[: _HEAD.size])
     head = Head(*numbers)
@@ -270,8 +285,8 @@ def _read(page: mmap.mmap) -> tuple[Head, bytes, bytes]:
         raise SlotError("it was being written")
     if max(head.layout_length, head.length) > min(_MOST_TEXT, len(page)) or head.step > _MOST_STEP:
         raise SlotError("it names a length or a step that cannot be")
-    scalars_at = _PAGE + head.layout_length
-    layout, scalars = page[_PAGE:scalars_at], page[scalars_at : scalars_at + head.length]
+    scalars_at = PAGE + head.layout_length
+    layout, scalars = page[PAGE:scalars_at], page[scalars_at : scalars_at + head.length]
     changed = zlib.crc32(layout) != head.layout_sum or zlib.crc32(scalars) != head.scalars_sum
     if head.length > head.room or changed:
         raise SlotError("its content has changed")

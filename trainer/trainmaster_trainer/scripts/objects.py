@@ -55,10 +55,10 @@ class Objects:
         self._allowed = allowed_in({name: local(tensor) for name, tensor in tensors.items()}, self._buffers(tensors))
 
     def _kind(self, tensors: Mapping[str, Tensor]) -> Snapshots:
-        """Return how snapshots relate: where a model is divided, a neighbour would have to keep as much once more."""
-        is_divided = any(isinstance(one, DTensor) for one in tensors.values())
-        replicas = self._group.world_size // self._group.local_world_size
-        return Snapshots.PER_RANK if is_divided or replicas == 1 else Snapshots.NEIGHBOURS
+        """Return how snapshots relate: where a model is divided, all of a snapshot is what its rank alone has."""
+        if self._group.world_size == self._group.local_world_size:
+            return Snapshots.PER_RANK
+        return Snapshots.COPIED if any(isinstance(one, DTensor) for one in tensors.values()) else Snapshots.NEIGHBOURS
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -11,7 +11,6 @@ from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.manifest import check_same_dataset
 from trainmaster_trainer.checkpoint.recall import Held, Recalled, row_of
 from trainmaster_trainer.checkpoint.slot import Snapshot
-from trainmaster_trainer.checkpoint.soundness import Allowed
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
 from trainmaster_trainer.group import Group
@@ -25,12 +24,12 @@ class ReplicaMemory(Source[Recalled]):
         self._settings, self._group = settings, group
         self._dataset = dataset  # how many samples there are now; 0 where that is not known
         self._mine: list[Snapshot] | None = None
-        self._allowed: Allowed = {}
+        self._like, self._way = State(), Lineage()
 
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         """Return the snapshots that this rank sees; none once one was tried."""
-        self._allowed = outline.allowed
+        self._like, self._way = outline, way
         if self._mine is None:
             self._mine = recall.find_snapshots(self._settings, outline, way)
         return [row_of(snapshot) for snapshot in self._mine]
@@ -51,15 +50,18 @@ class ReplicaMemory(Source[Recalled]):
         mine, self._mine = self._mine or [], []
         there = [one for rows in held for one in rows if one.key == key]
         check_same_dataset(key[0], there[0].dataset, self._dataset)
+        lost = rejoin.bring_back(key, held, mine, self._settings, self._group)
+        if self._group.rank in lost:
+            mine = recall.find_snapshots(self._settings, self._like, self._way)
         part = recall.load([one for one in mine if one.key == key], self._settings)
         pending = recall.pending(key, mine, held, self._group.rank)
         lacking = self._group.gather(part is None)
         if part is not None and not any(lacking):
-            return part.recalled(key, pending, holder=0)
+            return part.recalled(key, pending, holder=min({*range(len(held))} - {*lost}, default=0))
         if any(one.replicated for one in there):
             return recall.spread(key, part, pending, self._group)
         return rejoin.restored(
-            key, part, lacking, held, mine, pending=pending, allowed=self._allowed, group=self._group
+            key, part, lacking, held, mine, pending=pending, allowed=self._like.allowed, group=self._group
         )
 
 
