@@ -27,8 +27,10 @@ AUTO = Policy()
 SCRIPT = Policy(script=True)
 
 
-def page(step: int = 50, phase: str = "train", median: float = 0.1, longest: float = 0.1) -> ProgressPage:
-    return ProgressPage(step, 0.1, 1.0, median, 1.0 + step, phase, 0, 0, longest_seconds=longest)
+def page(
+    step: int = 50, phase: str = "train", median: float = 0.1, longest: float = 0.1, tried: int = 0
+) -> ProgressPage:
+    return ProgressPage(step, 0.1, 1.0, median, 1.0 + step, phase, 0, 0, longest_seconds=longest, tried=tried)
 
 
 def quiet(steps: int = 50, after_pause: bool = False, **more: float | str) -> Quiet:
@@ -52,6 +54,15 @@ LIMITS: dict[str, tuple[Quiet, str, Policy, float]] = {
     "... but for the first time": (quiet(phase="evaluate"), OUTSIDE, Policy(60.0), GENEROUS_SECONDS),
     "... what is compiled late": (quiet(phase="evaluate"), COMPILING, Policy(evaluated=3.0), GENEROUS_SECONDS),
     "... alone": (quiet(phase="evaluate"), OUTSIDE, Policy(independent=True, evaluated=3.0), GENEROUS_SECONDS),
+    "... the first batch": (quiet(phase="evaluate", tried=1), OUTSIDE, AUTO, 0.8 * hangs.YOUNG_SECONDS),
+    "... another one": (quiet(phase="evaluate", tried=2), OUTSIDE, AUTO, 0.8 * hangs.YOUNG_STEP_SECONDS),
+    "... whose steps are slow": (quiet(phase="evaluate", tried=2, median=10.0), OUTSIDE, AUTO, 120.0),
+    "... as long as a step may take": (quiet(phase="evaluate", tried=2), WAITING, Policy(20.0), 20.0),
+    "... of another evaluation": (quiet(phase="evaluate", tried=2), OUTSIDE, Policy(evaluated=999.0), 48.0),
+    "... where peers may be away": (
+        quiet(phase="evaluate", tried=2), WAITING, Policy(independent=True), GENEROUS_SECONDS
+    ),
+    "... that compiles": (quiet(phase="evaluate", tried=2), COMPILING, AUTO, GENEROUS_SECONDS),
     "loading": (quiet(phase="load"), OUTSIDE, AUTO, GENEROUS_SECONDS),
     "stopped while saving": (quiet(phase="save"), STOPPED, AUTO, 1.95),
     "slow storage in a step": (quiet(), SAVING, AUTO, GENEROUS_SECONDS),
@@ -163,6 +174,14 @@ def test_what_evaluations_take_is_learned_and_holds_for_as_many_ranks() -> None:
     learned = Policy(world_size=4, evaluated=35.0)
     assert Policy(world_size=4).after(learned) == learned
     assert Policy(world_size=2).after(learned).evaluated == 0, "each of them has twice as many samples"
+
+
+def test_a_batch_of_an_evaluation_may_take_five_times_as_long_as_any_before() -> None:
+    rank = hangs.seen(quiet(), 0, page(phase="evaluate"), False, 10.0)
+    for number, now in ((1, 500.0), (2, 530.0), (3, 530.1)):
+        rank = hangs.seen(rank, 0, page(phase="evaluate", tried=number)._replace(updated=now), False, now)
+    assert hangs.limit(rank, WAITING, AUTO) == 5 * 30.0, "what came before the first was no batch"
+    assert hangs.evaluated(rank, page(), 540.0) == 530.0, "the whole of it, and not since the last batch"
 
 
 def test_who_waits_for_a_peers_evaluation_is_no_victim_of_its_own() -> None:

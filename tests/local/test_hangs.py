@@ -118,6 +118,17 @@ def test_an_endless_evaluation_is_known_by_those_before(command: Command) -> Non
     assert (line["step"], line["class"]) == (30, "Hang")
 
 
+def test_a_first_evaluation_that_hangs_in_a_batch_is_found_as_a_step_is(command: Command) -> None:
+    """Each batch is a sign of life, so that it need not be known how long evaluations take."""
+    job = a_stuck_job("Tried", way="loop", at=13, seconds=0.0)  # its third, of eight after ten steps
+    job["spec"]["training"] |= {"steps": 12, "evaluateEverySteps": 10}
+    job["spec"]["failurePolicy"] = {"hangSeconds": 2}
+    assert command.start(job).end() == 0
+    (line,) = command.status["restarts"]
+    assert "rank 1 does not come to the end of its evaluation" in line["evidence"]
+    assert (line["replica"], line["step"], line["class"]) == ("worker-1 rank 1", 10, "Hang")
+
+
 def test_agents_that_were_stopped_themselves_accuse_nobody(command: Command) -> None:
     """A laptop that sleeps, a container that is paused: all processes of the run stop, and go on later."""
     command.start(a_stuck_job())

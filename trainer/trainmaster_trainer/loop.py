@@ -140,7 +140,7 @@ class Training:
 def begin(settings: Settings, group: Group, progress: Progress, task: Task, batches: Batches) -> Training:
     """Make the model and go on from where the training stood."""
     strategy = make_strategy(settings, group, task)
-    evaluations, trial = Evaluations(settings.plan), Trial(settings, task, group.device)
+    evaluations, trial = Evaluations(settings.plan), Trial(settings, task, group.device, progress.trying)
     if evaluations.are_on:
         trial.check()
     names = MetricNames() if has_metrics(task) else None

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 WINDOW = 50  # steps over which speeds are taken
 # The longest step of late fades to half in 700 steps. The first few say nothing: they import, compile and connect.
 FADING = 0.999
+_FIRST_BATCHES = 2  # each of which the agent is patient with in another way
+_SIGN_SECONDS = 0.1  # between two signs of life from an evaluation; a write takes as long as a quick batch
 LAZY_STEPS = 3
 
 
@@ -41,7 +43,7 @@ class Progress:
         self._exchanged: deque[float] = deque(maxlen=WINDOW)
         self._kept: deque[float] = deque(maxlen=WINDOW)
         self._read: deque[tuple[float, float]] = deque(maxlen=WINDOW + 1)  # when a batch came, and after how long
-        self._last = self._entered = time.monotonic()
+        self._last = self._entered = self._shown = time.monotonic()
         self._told: tuple[float, float] | None = None
         self.step = 0
         self.loss = float("nan")
@@ -51,6 +53,7 @@ class Progress:
         self.longest_seconds = 0.0
         self.total_steps = 0  # 0: the operator knows it by the spec
         self.phase = "load"
+        self._tried = 0
         self._figures = Figures()
         self.write()
 
@@ -64,9 +67,16 @@ class Progress:
         if self.phase == "save":
             self.save_seconds += now - self._entered
         self.phase = phase
+        self._tried = 0
         self.checkpoint_step = max(self.checkpoint_step, checkpoint_step)
         self._last = self._entered = now
         self.write()
+
+    def trying(self, batch: int) -> None:
+        """Note with which batch an evaluation begins, as a sign of life; 0: it is through with them."""
+        self._tried = batch
+        if batch <= _FIRST_BATCHES or time.monotonic() - self._shown >= _SIGN_SECONDS:
+            self.write()
 
     def committed(self, record: CheckpointRecord) -> None:
         """Tell the agent of a checkpoint that another member has committed: this one's last word may come first."""
@@ -161,13 +171,14 @@ class Progress:
         """Update the page."""
         if self._file is None:
             return
+        self._shown = time.monotonic()
         self._file.write(
             ProgressPage(
                 step=self.step,
                 loss=self.loss,
                 samples_per_second=self.samples_per_second,
                 step_seconds=self.step_seconds,
-                updated=time.monotonic(),
+                updated=self._shown,
                 phase=self.phase,
                 checkpoint_step=self.checkpoint_step,
                 resumed_step=self.resumed_step,
@@ -178,6 +189,7 @@ class Progress:
                 data_share=self.data_share,
                 exchange_share=self._share(self._exchanged),
                 snapshot_share=self._share(self._kept),
+                tried=self._tried,
             )
         )
 

@@ -7,8 +7,9 @@ samples divide. The random numbers that samples are made with are the same in ev
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -53,10 +54,15 @@ class InOrder(SampleOrder):
 
 
 class Trial:
-    """Trial evaluates a model: on the validation samples, where the task has some, and by its own evaluate()."""
+    """Trial evaluates a model: on the validation samples, where the task has some, and by its own evaluate().
 
-    def __init__(self, settings: Settings, task: Task, device: torch.device) -> None:
-        self._plan, self._task, self._device = settings.plan, task, device
+    `trying` is told with which batch it begins, counted from 1, and 0 when it is through with them.
+    """
+
+    def __init__(
+        self, settings: Settings, task: Task, device: torch.device, trying: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._plan, self._task, self._device, self._trying = settings.plan, task, device, trying
         self._samples: Any = None
         self._is_open = False
 
@@ -91,12 +97,16 @@ class Trial:
         size = min(self._plan.micro_batch_size or share_size, share_size)
         order = InOrder(count, size, self._plan.seed)
         maker = Maker(dataset, order, own_collate(self._task))
+        begun = itertools.count(1)
         with eval_mode(model), torch.no_grad():
-            return [self._part(model, maker, order, part) for part in share.each()]
+            found = [self._part(model, maker, order, part, begun) for part in share.each()]
+        self._trying(0)
+        return found
 
-    def _part(self, model: nn.Module, maker: Maker, order: InOrder, part: Share) -> Sums:
+    def _part(self, model: nn.Module, maker: Maker, order: InOrder, part: Share, begun: Iterator[int]) -> Sums:
         sums: Sums = {}
         for number in range(1, order.batches(part) + 1):
+            self._trying(next(begun))
             inputs, targets = maker.make(number, part)
             count = len(order.share(number, part))
             loss = loss_of(self._task, model(to_device(inputs, self._device)), to_device(targets, self._device))

@@ -32,7 +32,7 @@ _ORIGIN = struct.Struct("<qq")  # attempt, start
 _ORIGIN_AT = 16
 _WRITER = struct.Struct("<q")  # the process of a script that writes
 _WRITER_AT = 32
-_LAYOUT = struct.Struct("<QddddIqqdddqddd")
+_LAYOUT = struct.Struct("<QddddIqqdddqdddq")
 _COPIES = (64, 512)  # where they begin
 SIZE = 8192
 LIFELINE_AT = 3584
@@ -66,6 +66,7 @@ class ProgressPage(NamedTuple):
     data_share: float = 0.0  # of the rank's time of late, in which it waited for its samples; 0: also if not known
     exchange_share: float = 0.0  # likewise, in which it waited for other ranks, as far as it can tell
     snapshot_share: float = 0.0  # likewise, in which it took snapshots
+    tried: int = 0  # batches of the running evaluation that are begun or done; 0: it is at none, or not known
     attempt: int = 0  # the attempt that the page belongs to, as its maker wrote it; `write` leaves it as it is
     start: int = 0  # of the replica's starts within the attempt, where members start alone; likewise
 
@@ -117,6 +118,7 @@ class ProgressFile:
             page.data_share,
             page.exchange_share,
             page.snapshot_share,
+            page.tried,
         )
         # Assigned as a whole: `pack_into` would clear the eight bytes first, and 0 says that the first copy is whole.
         self._page[: _COUNTER.size] = _COUNTER.pack(following)

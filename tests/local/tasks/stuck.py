@@ -73,3 +73,12 @@ class Evaluated(Stuck):
         if self.mine and self.evaluations == self.late:
             getattr(self, self.way)()
         return {"number": float(self.evaluations)}
+
+
+class Tried(Stuck):
+    """It has validation samples, and whatever is stuck may be so at one of their batches."""
+
+    @override
+    def validation_dataset(self) -> tuple[torch.Tensor, torch.Tensor]:
+        samples: tuple[torch.Tensor, torch.Tensor] = self.dataset()
+        return samples

@@ -9,7 +9,8 @@ A rank is quiet while its progress page does not change. How long it may be quie
   (where peers are other agents' as well, these say nothing meanwhile, and that will do); and while a rank of the same
   agent is at something slow, or has not told yet what it is at, no wait is too long
 - saving, compiling, loading: generous. A script does not say so: in its own code it may be at any of it
-- evaluating: as generous the first time, then several times as long as any evaluation before
+- evaluating: as generous the first time, then several times as long as any evaluation before. Between two batches of an
+  evaluation that tells of them: as long as a young step, or several times as long as between any two before
 
 What a rank was at before counts for it: the time in which it waited, saved or compiled is not time in its own code.
 
@@ -34,6 +35,7 @@ LONGEST_STEPS = 2.0  # and twice as long as any of late
 GENEROUS_SECONDS = 3600.0
 EVALUATION_SECONDS = 600.0  # at least, for an evaluation that is not the first: the next may be a larger one
 LONGEST_EVALUATIONS = 5.0  # and so many times as long as any so far
+LONGEST_BATCHES = 5.0  # times the longest of an evaluation so far, for another one
 SCRIPT_SECONDS = 1800.0  # for a script in its own code: it may evaluate or save
 SCRIPT_WAIT_SECONDS = 60.0  # for one whose ranks all wait, whenever they are looked at: an evaluation waits, too
 YOUNG_STEPS = 5  # of a try: what is lazy, imported or compiled at the first use comes now
@@ -90,6 +92,8 @@ class Quiet:
     after_pause: bool = True  # no step has ended since a phase in which peers may take long
     slow: float = _NEVER  # when it was last seen at something slow, for which others may wait
     no_fault: float = _NEVER  # when its stack was last that of one who is not the cause
+    entered: float = 0.0  # since when it is in its phase
+    longest: float = 0.0  # seconds that a batch of its evaluation has taken
 
 
 @dataclass(frozen=True)
@@ -116,18 +120,24 @@ def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, 
     """Return the rank after another look at its page and its process."""
     since = (before.stopped if before is not None and before.stopped is not None else now) if stopped else None
     if before is None:
-        return Quiet(rank, page, now, since)
+        return Quiet(rank, page, now, since, entered=now)
     if _same(page, before.page):
         return replace(before, stopped=since)
     ended = max(0, page.step - before.page.step) if before.page.phase != "load" else 0  # it may resume at any step
     pause = page.phase != _IN_A_STEP or (before.after_pause and not ended)
-    return replace(before, page=page, since=now, stopped=since, steps=before.steps + ended, after_pause=pause)
+    entered, longest = before.entered, max(before.longest, now - before.since if before.page.tried else 0.0)
+    if page.phase != before.page.phase:
+        entered, longest = now, 0.0
+    return replace(
+        before, page=page, since=now, stopped=since, steps=before.steps + ended, after_pause=pause, entered=entered,
+        longest=longest,
+    )  # fmt: skip
 
 
 def evaluated(before: Optional[Quiet], page: ProgressPage, now: float) -> float:
     """Return how long the evaluation took that has ended when a rank has this page; 0 where none has."""
     has_ended = before is not None and before.page.phase == _EVALUATING and page.phase != _EVALUATING
-    return now - before.since if before is not None and has_ended else 0.0
+    return now - before.entered if before is not None and has_ended else 0.0
 
 
 def anew(quiet: Quiet, now: float) -> Quiet:
@@ -149,9 +159,8 @@ def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
     median = page.step_seconds if math.isfinite(page.step_seconds) else 0.0
     if activity == STOPPED:
         return _SHARES[STOPPED] * (policy.fixed or max(SHORTEST_SECONDS, MEDIAN_STEPS * median))
-    if activity in _SHARES and page.phase == _EVALUATING and policy.evaluated and not policy.independent:
-        least = policy.fixed or EVALUATION_SECONDS
-        return _SHARES[activity] * max(least, LONGEST_EVALUATIONS * policy.evaluated)
+    if activity in _SHARES and page.phase == _EVALUATING:
+        return _of_an_evaluation(quiet, activity, policy, median)
     if activity not in _SHARES or page.phase != _IN_A_STEP:
         return max(GENEROUS_SECONDS, policy.fixed or 0.0)
     if activity == stacks.WAITING and (policy.independent or (quiet.after_pause and not policy.shared)):
@@ -164,6 +173,21 @@ def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
     if policy.patient:
         learned = max(SCRIPT_WAIT_SECONDS if activity == stacks.WAITING else SCRIPT_SECONDS, learned)
     return _SHARES[activity] * learned
+
+
+def _of_an_evaluation(quiet: Quiet, activity: str, policy: Policy, median: float) -> float:
+    """Return the limit for one that evaluates. Its first batch is as young as the first step of a try."""
+    if policy.independent and activity == stacks.WAITING:
+        return max(GENEROUS_SECONDS, policy.fixed or 0.0)
+    if quiet.page.tried == 1:
+        return _SHARES[activity] * max(YOUNG_SECONDS, policy.fixed or 0.0)
+    if quiet.page.tried:
+        least = policy.fixed or max(YOUNG_STEP_SECONDS, _learned(quiet, median))
+        return _SHARES[activity] * max(least, LONGEST_BATCHES * quiet.longest)
+    if policy.evaluated and not policy.independent:
+        least = policy.fixed or EVALUATION_SECONDS
+        return _SHARES[activity] * max(least, LONGEST_EVALUATIONS * policy.evaluated)
+    return max(GENEROUS_SECONDS, policy.fixed or 0.0)
 
 
 def _learned(quiet: Quiet, median: float) -> float:

@@ -166,7 +166,8 @@ class Worker:
         """Return the task's figures of the servers' model, which is pulled for that."""
         self._pull(with_buffers=True)
         randomness.seed_rank(self._member.settings.plan.seed, 0, step + 1)
-        trial = Trial(self._member.settings, self._member.task, self._member.device)
+        member = self._member
+        trial = Trial(member.settings, member.task, member.device, member.progress.trying)
         return trial.together(trial.sums(self._model, WHOLE), trial.own(self._model))
 
     def work(self, order: Message) -> Message:
