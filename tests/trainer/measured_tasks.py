@@ -127,6 +127,14 @@ class Silent(Line):
     """Has nothing to evaluate."""
 
 
+class Emptied(Measured):
+    """Has validation samples, and none of them."""
+
+    @override
+    def validation_dataset(self) -> tuple[Tensor, Tensor]:
+        return torch.empty(0, 3), torch.empty(0, 1)
+
+
 class Killer(Measured):
     """Dies by SIGKILL in the evaluation after a step, once in the life of the job."""
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from trainmaster_trainer.data import Batches, SampleOrder, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.permutation import FEW, block, permute, shuffle
@@ -154,6 +154,7 @@ def test_a_role_without_a_share_gets_an_empty_batch() -> None:
         ((torch.empty(3, 1), torch.empty(2)), r"differ in length: \[3, 2\]"),
         ((np.ones(3), torch.empty(3)), "gave a tuple with ndarray in it. Give two tensors"),
         (3, "give a map-style Dataset"),
+        (DataLoader(Squares(), batch_size=4), "gave a DataLoader that makes batches.*Return the loader's own dataset"),
     ],
 )
 def test_a_dataset_that_cannot_be_used_is_a_configuration_error(samples: Samples, message: str) -> None:

@@ -195,10 +195,14 @@ def test_the_best_is_the_first_of_equals_and_never_one_that_is_no_number(
 
 
 def test_a_task_that_has_nothing_to_evaluate_is_refused_before_the_first_step(new_job: NewJob) -> None:
-    running = new_job(task="measured_tasks:Silent", evaluate_every=2).start(1)
-    assert 0 not in running.wait()
-    assert "spec.training.evaluateEverySteps: Silent has nothing to evaluate" in running.output()
-    assert running.pages[0].read().step == 0
+    for task, said in (
+        ("Silent", "spec.training.evaluateEverySteps: Silent has nothing to evaluate"),
+        ("Emptied", "spec.training.task: its validation_dataset() is empty"),
+    ):
+        running = new_job(task, task=f"measured_tasks:{task}", evaluate_every=2).start(1)
+        assert 0 not in running.wait()
+        assert said in running.output()
+        assert running.pages[0].read().step == 0
 
 
 def test_a_metric_that_is_no_number_is_null_and_costs_no_snapshot(new_job: NewJob) -> None:

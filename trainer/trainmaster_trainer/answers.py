@@ -224,5 +224,5 @@ def figures_of(task: Task, model: nn.Module) -> dict[str, float]:
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
             f"spec.training.task: evaluate() of {name} gave {figures!r:.200}, not all of them numbers ({error}). Give "
-            "a dict of numbers by name. The training is done and saved."
+            "a dict of numbers by name."
         ) from error

@@ -23,8 +23,8 @@ _UNLIKE = (
 _Keys = tuple[int | str, ...]
 
 
-def collate(samples: Sequence[Any], numbers: Sequence[int]) -> Any:
-    """Return the samples as one batch. `numbers` are their places in the dataset.
+def collate(samples: Sequence[Any], numbers: Sequence[int], what: str = "dataset()") -> Any:
+    """Return the samples as one batch. `numbers` are their places in what the task's method `what` gave.
 
     Raises:
         ConfigurationError: two samples differ in shape or structure, or one holds what is no number, array or text.
@@ -32,26 +32,26 @@ def collate(samples: Sequence[Any], numbers: Sequence[int]) -> Any:
     try:
         return default_collate([*samples])
     except (RuntimeError, TypeError, KeyError, ValueError, IndexError) as error:
-        why = _why_not(samples, numbers)
+        why = _why_not(samples, numbers, what)
         if why is None:
             raise
         raise ConfigurationError(f"spec.training.task: {why}") from error
 
 
-def _why_not(samples: Sequence[Any], numbers: Sequence[int]) -> str | None:
+def _why_not(samples: Sequence[Any], numbers: Sequence[int], what: str) -> str | None:
     """Return what keeps the samples from being one batch, and the cure; None where nothing is found."""
     for sample, number in zip(samples, numbers, strict=False):
         for keys, leaf in _leaves(sample, ()):
             if not isinstance(leaf, _BATCHED):
                 return (
-                    f"sample {number} of its dataset() has {_said(leaf)} in its {_place(keys)}. Give tensors, NumPy "
+                    f"sample {number} of its {what} has {_said(leaf)} in its {_place(keys)}. Give tensors, NumPy "
                     "arrays, numbers or texts: turn it into a tensor in the dataset."
                 )
         found = _difference(samples[0], sample, ())
         if found:
             keys, first, other = found
             return (
-                f"the {_place(keys)} of sample {numbers[0]} of its dataset() have {first}, those of sample {number} "
+                f"the {_place(keys)} of sample {numbers[0]} of its {what} have {first}, those of sample {number} "
                 f"have {other}. {_UNLIKE}, and let the model or the loss leave out what is "
                 "padded, as cross_entropy does with ignore_index."
             )

@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from trainmaster_trainer.task import Samples
 
 Collate = Callable[[list[Any]], Any]
+_TRAINING = "dataset()"
 
 
 class Maker:
-    """Maker makes the inputs and targets of any share of any step. `own` is the task's collate; None: torch's."""
+    """Maker makes the inputs and targets of any share of any step. `own` is the task's collate; None: torch's.
 
-    def __init__(self, dataset: Dataset[Any], order: SampleOrder, own: Collate | None) -> None:
-        self._dataset, self._order, self._own = dataset, order, own
+    `what`: the method of the task that gave the dataset.
+    """
+
+    def __init__(self, dataset: Dataset[Any], order: SampleOrder, own: Collate | None, what: str = _TRAINING) -> None:
+        self._dataset, self._order, self._own, self._what = dataset, order, own, what
 
     def make(self, step: int, share: Share, _start: str | None = None) -> tuple[Any, ...]:
         """Return inputs and targets. The random number generators are left as the samples need them.
@@ -38,11 +42,15 @@ class Maker:
         """
         # A dataset derived from it may do something with each sample, such as to draw.
         if type(self._dataset) is TensorDataset and self._own is None:
-            return pair(self._dataset[torch.from_numpy(self._order.share(step, share))], "a sample of its dataset()")
+            return pair(
+                self._dataset[torch.from_numpy(self._order.share(step, share))], f"a sample of its {self._what}"
+            )
         samples = [sample for part in share.each() for sample in self._samples(step, part)]
         if self._own is not None:
             return pair(self._own(samples), "what its collate() returns")
-        return pair(collate(samples, self._order.share(step, share).tolist()), "a sample of its dataset()")
+        return pair(
+            collate(samples, self._order.share(step, share).tolist(), self._what), f"a sample of its {self._what}"
+        )
 
     def _samples(self, step: int, part: Share) -> list[Any]:
         """Return the samples of one part, whose random numbers are its own: a share has one part or several."""
@@ -76,27 +84,31 @@ def pair(batch: Any, what: str) -> tuple[Any, Any]:
     )
 
 
-def as_dataset(samples: Samples) -> tuple[Dataset[Any], int]:
-    """Return a dataset and its length. A pair of tensors becomes one that takes many indices at once."""
+def as_dataset(samples: Samples, what: str = _TRAINING) -> tuple[Dataset[Any], int]:
+    """Return a dataset and its length. A pair of tensors becomes one that takes many indices at once.
+
+    Raises:
+        ConfigurationError: what the task's method `what` gave is none, or is empty.
+    """
     if isinstance(samples, tuple):
         others = [type(part).__name__ for part in samples if not isinstance(part, Tensor)]
         if others:
             raise ConfigurationError(
-                f"spec.training.task: its dataset() gave a tuple with {', '.join(others)} in it. Give two tensors "
+                f"spec.training.task: its {what} gave a tuple with {', '.join(others)} in it. Give two tensors "
                 "(torch.from_numpy makes one of an array), or a list or map-style Dataset of pairs."
             )
         lengths = [len(tensor) for tensor in samples]
         if len(set(lengths)) != 1:
-            raise ConfigurationError(f"spec.training.task: the tensors of its dataset() differ in length: {lengths}.")
+            raise ConfigurationError(f"spec.training.task: the tensors of its {what} differ in length: {lengths}.")
         dataset: Dataset[Any] = TensorDataset(*samples)
     else:
         dataset = cast("Dataset[Any]", samples)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise ConfigurationError(
-            "spec.training.task: its dataset() cannot be indexed. The trainer chooses samples by number, so that none "
+            f"spec.training.task: its {what} cannot be indexed. The trainer chooses samples by number, so that none "
             "is lost or repeated; give a map-style Dataset (with __len__ and __getitem__) or two tensors. (Only "
             "dataset() may give a stream, which is iterated, and validation_dataset() may not.)"
         )
     if len(dataset) == 0:
-        raise ConfigurationError("spec.training.task: its dataset() is empty.")
+        raise ConfigurationError(f"spec.training.task: its {what} is empty. Let it give at least one sample.")
     return dataset, len(dataset)

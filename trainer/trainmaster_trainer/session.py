@@ -37,7 +37,15 @@ _FROM_STEP = (
     "Leave it out and let it follow from the step: sampler.set_epoch(step // len(loader)), and skip the first "
     "step % len(loader) batches; or give a loader that has a state, such as torchdata's StatefulDataLoader."
 )
-_CURES = {"DistributedSampler": _FROM_STEP, "DataLoader": _FROM_STEP, "RandomSampler": _FROM_STEP}
+_ONE_BY_ONE = "Give its members one by one, each under a name of its own."
+_CURES = {
+    "list": _ONE_BY_ONE,
+    "tuple": _ONE_BY_ONE,
+    "dict": f"{_ONE_BY_ONE} Tensors are kept in a module, such as torch.optim.swa_utils.AveragedModel.",
+    "DistributedSampler": _FROM_STEP,
+    "DataLoader": _FROM_STEP,
+    "RandomSampler": _FROM_STEP,
+}
 
 
 def report(step: Any = None, total: Any = None, loss: Any = None, **metrics: Any) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data._utils import worker
 
 from trainmaster_trainer import randomness
@@ -144,9 +144,19 @@ def _rich(value: dict[str, Any]) -> Any:
 
 
 class StreamMaker:
-    """StreamMaker makes the batches of a stream, in the order of steps; `own` is the task's collate; None: torch's."""
+    """StreamMaker makes the batches of a stream, in the order of steps; `own` is the task's collate; None: torch's.
+
+    Raises:
+        ConfigurationError: the stream has batches in place of samples.
+    """
 
     def __init__(self, dataset: Any, batch_size: int, seed: int, own: Collate | None) -> None:
+        if isinstance(dataset, DataLoader) and dataset.batch_sampler is not None:
+            raise ConfigurationError(
+                "spec.training.task: its dataset() gave a DataLoader that makes batches, and each of them would count "
+                "as one sample: Trainmaster makes the batches, of globalBatchSize samples. Return the loader's own "
+                "dataset, or a loader with batch_size=None."
+            )
         self._dataset, self._size, self._seed, self._own = dataset, batch_size, seed, own
         self._iterator: Iterator[Any] | None = None
         self._place = Place(0)

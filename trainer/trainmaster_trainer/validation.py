@@ -34,6 +34,7 @@ from trainmaster_trainer.structure import to_device
 from trainmaster_trainer.task import Task
 
 LOSS = "validation_loss"
+_SAMPLES = "validation_dataset()"
 Sums = dict[str, tuple[float, float]]  # by name: a sum, and over how much it is one
 
 
@@ -63,18 +64,19 @@ class Trial:
         self, settings: Settings, task: Task, device: torch.device, trying: Callable[[int], None] = lambda _: None
     ) -> None:
         self._plan, self._task, self._device, self._trying = settings.plan, task, device, trying
-        self._samples: Any = None
+        self._dataset: Any = None
+        self._count = 0
         self._is_open = False
 
     def check(self) -> None:
         """Check that the task has something to evaluate, before the first step.
 
         Raises:
-            ConfigurationError: it has not.
+            ConfigurationError: it has not, or its samples cannot be had by number.
         """
         self._open()
         kind = type(self._task)
-        if self._samples is None and kind.evaluate is Task.evaluate:
+        if self._dataset is None and kind.evaluate is Task.evaluate:
             raise ConfigurationError(
                 f"spec.training.evaluateEverySteps: {kind.__name__} has nothing to evaluate. Let its "
                 "validation_dataset() return samples, or write its evaluate(self, model), or remove the field."
@@ -84,19 +86,20 @@ class Trial:
         if not self._is_open:
             before = randomness.Generators.now()
             randomness.seed_alike(self._plan.seed)  # the samples may be drawn
-            self._samples, self._is_open = self._task.validation_dataset(), True
+            samples, self._is_open = self._task.validation_dataset(), True
             before.put_back()
+            if samples is not None:
+                self._dataset, self._count = as_dataset(samples, _SAMPLES)
 
     def sums(self, model: nn.Module, share: Share) -> list[Sums]:
         """Return the sums over each part of a share; none where the task has no validation samples."""
         self._open()
-        if self._samples is None:
+        if self._dataset is None:
             return []
-        dataset, count = as_dataset(self._samples)
         share_size = max(1, self._plan.global_batch_size // share.of)
         size = min(self._plan.micro_batch_size or share_size, share_size)
-        order = InOrder(count, size, self._plan.seed)
-        maker = Maker(dataset, order, own_collate(self._task))
+        order = InOrder(self._count, size, self._plan.seed)
+        maker = Maker(self._dataset, order, own_collate(self._task), _SAMPLES)
         begun = itertools.count(1)
         with eval_mode(model), torch.no_grad():
             found = [self._part(model, maker, order, part, begun) for part in share.each()]

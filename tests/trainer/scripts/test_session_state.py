@@ -303,6 +303,11 @@ def test_outside_nothing_is_kept_and_mistakes_are_told_all_the_same() -> None:
         ({"sampler": sampler}, "sampler.set_epoch(step // len(loader))"),
         ({"model": model, "net": model}, "model= and net= are the same object"),
         ({"ranks": model}, "ranks= is a name of our own"),
+        (
+            {"schedules": [model]},
+            "schedules= is a list, which has no state_dict() and load_state_dict(). Give its members",
+        ),
+        ({"average": dict(model.state_dict())}, "Tensors are kept in a module"),
     ):
         with pytest.raises(ConfigurationError) as refused:
             session.state(**objects)
