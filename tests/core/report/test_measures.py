@@ -89,6 +89,20 @@ def test_a_figure_that_is_looked_at_and_is_no_number_is_a_condition() -> None:
     assert stage.told("FiguresFinite") == ("True", "Finite")
 
 
+def test_a_script_whose_figures_nothing_looks_at_is_a_condition() -> None:
+    """Without `session.state`, say: `stopEarly` would do nothing, and nobody would know."""
+    stage = a_running_group(
+        workers=2, training={"command": ["python", "a.py"], "evaluateEverySteps": 20, "stopEarly": EARLY}
+    )
+    measured(stage, 39, Figures())
+    assert stage.condition("FiguresReported") is None
+    measured(stage, 45, Figures())
+    assert stage.told("FiguresReported") == ("False", "NothingToLookAt")
+    assert stage.events[-1].message.startswith("spec.training.stopEarly had nothing to look at so far")
+    measured(stage, 60, Figures(evaluation=Evaluation(60, {"validation_loss": 0.5})))
+    assert stage.told("FiguresReported") == ("True", "Reported")
+
+
 def test_a_model_that_will_be_gone_with_its_pods_is_told_when_the_job_begins_and_when_it_ends() -> None:
     stage = a_stage(workers=1)
     stage.private_checkpoints = True

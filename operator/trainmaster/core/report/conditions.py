@@ -42,6 +42,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition
         parting.statement(facts, status),
         sidecars.statement(facts, phase),
         measures.statement(facts),
+        measures.reported(facts),
         tracking.statement(facts),
     )
     stated += [said for said in told if said]

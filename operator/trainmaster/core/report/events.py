@@ -17,6 +17,7 @@ _TOLD_ONCE = (
     (conditions.NOT_YET_SUPPORTED, "True", "Warning", conditions.NOT_YET_SUPPORTED),
     (parting.CHECKPOINT_STORAGE, "False", "Warning", "ModelNotKept"),  # nothing keeps the model beyond the pods
     (measures.FIGURES_FINITE, "False", "Warning", measures.NOT_FINITE),
+    (measures.FIGURES_REPORTED, "False", "Warning", measures.NOT_REPORTED),
     (saving.CHECKPOINT_SAVING, "False", "Warning", "CheckpointNotSaved"),
     (sidecars.SIDECARS_ENDED, "False", "Warning", sidecars.STILL_RUNNING),  # pods will be deleted with their logs
 )

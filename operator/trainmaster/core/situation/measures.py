@@ -10,6 +10,7 @@ from trainmaster.wire.messages import Figures, RankProgress
 
 EARLY_STOPPED = "EarlyStopped"
 FIGURES_FINITE, NOT_FINITE = "FiguresFinite", "FigureNotFinite"
+FIGURES_REPORTED, NOT_REPORTED = "FiguresReported", "NothingToLookAt"
 
 Statement = tuple[str, bool, str, str]
 
@@ -64,6 +65,31 @@ def statement(facts: Facts) -> Statement | None:
             ),
         )
     return (FIGURES_FINITE, True, "Finite", "The figures of the newest evaluation are finite.") if before else None
+
+
+def reported(facts: Facts) -> Statement | None:
+    """Return the condition on a script that reports nothing for `stopEarly` or `checkpoint.best`; None: it does."""
+    training, best = facts.job.spec.training, facts.job.spec.checkpoint.best
+    every = training.evaluate_every_steps
+    if training.command is None or every is None or (training.stop_early is None and best is None):
+        return None
+    stated = any(one.type == FIGURES_REPORTED for one in facts.status.conditions)
+    if evaluation(facts.ranks, facts.status.progress or Progress()):
+        return (FIGURES_REPORTED, True, "Reported", "The figures were looked at.") if stated else None
+    step = max((rank.step for rank in facts.ranks), default=0)
+    if step < 2 * every and not stated:
+        return None
+    fields = [name for name, aim in (("checkpoint.best", best), ("training.stopEarly", training.stop_early)) if aim]
+    return (
+        FIGURES_REPORTED,
+        False,
+        NOT_REPORTED,
+        (
+            f"spec.{' and spec.'.join(fields)} had nothing to look at so far, though evaluateEverySteps is {every}: no "
+            "checkpoint is kept for it, and nothing stops early. Let the script call session.report with the figure, "
+            "then step(n) of session.state, which looks at it."
+        ),
+    )
 
 
 def _told(ranks: Iterable[RankProgress]) -> list[Figures]:
