@@ -103,9 +103,9 @@ class Memory:
         """Return this interval in steps, rounded up to one at whose ends the ranks wait for one another."""
         return -(-every // self._training.sync_every) * self._training.sync_every
 
-    def due(self, step: int) -> bool:
-        """Return whether a snapshot is to be taken after this step."""
-        return self.on and step % self.every == 0
+    def due(self, step: int, stride: int = 1) -> bool:
+        """Return whether a snapshot is to be taken after this step, which comes `stride` steps after the last one."""
+        return self.on and step // self.every > (step - stride) // self.every
 
     def keep(self, step: int, pending: Tensor) -> None:
         """Take a snapshot. All ranks call it after the same steps. `pending`: losses that no file has yet."""

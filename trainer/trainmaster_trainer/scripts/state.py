@@ -101,6 +101,7 @@ class _Keeper:
         self._faults = Faults(os.environ, settings)
         self._lines = _lines(settings, progress)
         self._stop_asked = False
+        self._stride = 1  # steps of the training for each call of step()
         self.last = self.begun_at = self._saved = resumed.step
         self._listen()
         # Before the interpreter refuses new threads; `atexit` comes later.
@@ -135,7 +136,8 @@ class _Keeper:
         if best:
             self._save(n)
             self._saver.wait(needed=False)
-        if self._memory.due(n):
+        self._stride = n - before
+        if self._memory.due(n, self._stride):
             self._memory.keep(n, self._losses.pending())
         self._progress.kept(n, self._saver.committed_step)
         early = self._faults.want_checkpoint(n)
@@ -160,7 +162,8 @@ class _Keeper:
             self._compare(n)
             agreement = self._losses.flush(self._stop_asked, self._memory.seconds, self._saver.is_refused)
         if agreement.losses:
-            self._memory.adapt(median(one.seconds for one in agreement.losses), agreement.snapshot_seconds)
+            seconds = median(one.seconds for one in agreement.losses) / self._stride
+            self._memory.adapt(seconds, agreement.snapshot_seconds)
         if agreement.refused:
             self._saver.wait(needed=False)
             self._check()
