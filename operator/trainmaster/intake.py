@@ -144,7 +144,10 @@ class Intake:
 
     def give_orders(self, uid: str, orders: Orders) -> None:
         """Give the agent its orders at its next heartbeat, or now if it waits for an answer."""
-        line, posted = self._lines.setdefault(uid, Line()), self._posted(orders)
+        # A decision gives the same orders to all agents of a job, one after the other.
+        if self._newest is None or self._newest.orders is not orders:
+            self._newest = Posted.of(orders)
+        line, posted = self._lines.setdefault(uid, Line()), self._newest
         if line.posted is None or line.posted.version != posted.version:
             line.posted = posted
             line.changed.set()
@@ -207,13 +210,17 @@ class Intake:
 
     async def _answer(self, heartbeat: Heartbeat) -> Posted | None:
         line = self._lines.setdefault(heartbeat.pod_uid, Line())
-        if _is_newer(line.heartbeat, heartbeat):
+        # Requests may cross, and the older one is answered, but not stored.
+        if line.heartbeat is None or heartbeat.sequence > line.heartbeat.sequence:
             before, line.heartbeat = line.heartbeat, believed(heartbeat)
             silent, line.heard = _now() - line.heard > silent_after(line.hold_seconds), _now()
-            if silent or _matters(before, line.heartbeat):
+            # New steps alone are seen at the loop's next look.
+            if silent or before is None or _gist(before) != _gist(line.heartbeat):
                 self._on_news(Key(*heartbeat.job.split("/", 1)))
         if heartbeat.hold and (line.posted is None or line.posted.version == heartbeat.orders_seen):
-            began, line.hold_seconds = _now(), self._hold_seconds(line)
+            least = line.posted.orders.hold_seconds if line.posted else Orders.hold_seconds
+            line.hold_seconds = min(max(least, len(self._lines) / ANSWERS_PER_SECOND), least + LONGEST_MORE_SECONDS)
+            began = _now()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(line.changed.wait(), line.hold_seconds)
             line.hold_seconds = max(line.hold_seconds, _now() - began)  # longer where this process is overloaded
@@ -235,16 +242,6 @@ class Intake:
             more = f" (before this one, {before} other refusals were not logged)" if before else ""
             log.warning("heartbeat of %s refused: %s%s", who, why, more)
 
-    def _hold_seconds(self, line: Line) -> float:
-        least = line.posted.orders.hold_seconds if line.posted else Orders.hold_seconds
-        return min(max(least, len(self._lines) / ANSWERS_PER_SECOND), least + LONGEST_MORE_SECONDS)
-
-    def _posted(self, orders: Orders) -> Posted:
-        """Return the orders ready to be sent. A decision gives the same to all agents of a job, one after the other."""
-        if self._newest is None or self._newest.orders is not orders:
-            self._newest = Posted.of(orders)
-        return self._newest
-
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
@@ -262,16 +259,6 @@ def _read(body: bytes) -> Heartbeat:
     if reason := doubt(heartbeat):
         raise codec.WireError(reason)
     return heartbeat
-
-
-def _is_newer(old: Heartbeat | None, new: Heartbeat) -> bool:
-    """Return whether the heartbeat is newer: requests may cross, and the older one is answered, but not stored."""
-    return old is None or new.sequence > old.sequence
-
-
-def _matters(old: Heartbeat | None, new: Heartbeat) -> bool:
-    """Return whether the loop must look at once. New steps alone are seen at its next look."""
-    return old is None or _gist(old) != _gist(new)
 
 
 def _gist(beat: Heartbeat) -> tuple[object, ...]:

@@ -100,7 +100,7 @@ class Reconciler:
             if not everything:
                 return 0.0
             if not decision.again:
-                return self._seconds_until(decision.wake_at)
+                return None if decision.wake_at is None else max(0.0, (decision.wake_at - self._now()).total_seconds())
         log.error("%s: %d turns without an end; looking again later", key, MAX_TURNS)
         return RETRY_SECONDS
 
@@ -127,9 +127,6 @@ class Reconciler:
         if len(actions) > AT_ONCE:  # orders take no time, and must not wait for slow actions
             actions = tuple(sorted(actions, key=lambda action: not isinstance(action, GiveOrders)))
         return await _all([partial(self._platform.apply, job, action) for action in actions])
-
-    def _seconds_until(self, wake_at: datetime | None) -> float | None:
-        return None if wake_at is None else max(0.0, (wake_at - self._now()).total_seconds())
 
 
 async def _all(calls: Sequence[Callable[[], Awaitable[None]]]) -> bool:

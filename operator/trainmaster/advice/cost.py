@@ -96,35 +96,20 @@ def _line(exchanges: Sequence[Exchange]) -> Line:
 
 def predict(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> Prediction:
     """Return what the cost model predicts for one candidate."""
-    compute = _compute(candidate, compute_line(machine), machine)
+    line, ranks = compute_line(machine), candidate.group.ranks
+    staged = candidate.strategy == "Pipeline"
+    seconds = _pipeline(candidate, line, machine) if staged else line.at(candidate.group.batch / ranks)
+    crowding = max(1.0, ranks / machine.devices)
+    compute = seconds * crowding
     if candidate.strategy == "FullySharded" and machine.sharding:
-        return Prediction(candidate, compute, _sharding(candidate, model, machine))
+        # Of N ranks each sends (N-1)/N of a layer; the measured two sent 1/2.
+        layer = model.parameter_bytes / model.layers * 2 * (ranks - 1) / ranks
+        times = candidate.group.parts(ranks) * model.layers
+        return Prediction(candidate, compute, times * _line(machine.sharding).at(layer) * crowding)
     flows = traffic.flows(candidate.strategy, candidate.options, model, candidate.group)
     link = exchange_line(machine)
     sent = max((flow.sends for flow in flows), default=0.0)
     return Prediction(candidate, compute, link.at(sent) if flows else 0.0)
-
-
-def _sharding(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> float:
-    """Return the seconds of FullySharded's exchange.
-
-    Of N ranks each sends (N-1)/N of a layer; the measured two sent 1/2.
-    """
-    ranks = candidate.group.ranks
-    layer = model.parameter_bytes / model.layers * 2 * (ranks - 1) / ranks
-    times = candidate.group.parts(ranks) * model.layers
-    return times * _line(machine.sharding).at(layer) * _crowding(candidate, machine)
-
-
-def _crowding(candidate: Candidate, machine: MachineFacts) -> float:
-    return max(1.0, candidate.group.ranks / machine.devices)
-
-
-def _compute(candidate: Candidate, line: Line, machine: MachineFacts) -> float:
-    ranks = candidate.group.ranks
-    staged = candidate.strategy == "Pipeline"
-    seconds = _pipeline(candidate, line, machine) if staged else line.at(candidate.group.batch / ranks)
-    return seconds * _crowding(candidate, machine)
 
 
 def _pipeline(candidate: Candidate, line: Line, machine: MachineFacts) -> float:

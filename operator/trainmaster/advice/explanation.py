@@ -107,7 +107,11 @@ def _processes(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     if batch and spec.strategy.type in _BETWEEN_LAYERS:
         yield f"All ranks work together on each batch of {batch} samples."
     elif batch:
-        yield f"Each batch of {batch} samples is shared among the ranks; {_samples(batch, job)} each."
+        mesh = job.spec.strategy.mesh
+        shares = mesh.data * mesh.sharded if job.spec.strategy.type == "Mesh" and mesh else job.spec.worker_ranks
+        small, rest = divmod(batch, shares)
+        each = f"{small} or {small + 1}" if rest else str(small)
+        yield f"Each batch of {batch} samples is shared among the ranks; {each} each."
 
 
 def _launcher(job: TrainingJob) -> Iterator[str]:
@@ -120,13 +124,6 @@ def _launcher(job: TrainingJob) -> Iterator[str]:
         return
     made = f"; what its options and its file set, {launch.launcher} itself sets in each rank" if launch.words else ""
     yield f"{launch.launcher} is not started: the agents do its work, with {job.spec.worker_ranks} ranks in all{made}."
-
-
-def _samples(batch: int, job: TrainingJob) -> str:
-    mesh = job.spec.strategy.mesh
-    shares = mesh.data * mesh.sharded if job.spec.strategy.type == "Mesh" and mesh else job.spec.worker_ranks
-    small, rest = divmod(batch, shares)
-    return f"{small} or {small + 1}" if rest else str(small)
 
 
 def _role(word: str, replica: ReplicaSpec, each: int) -> str:

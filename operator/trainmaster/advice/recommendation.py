@@ -37,7 +37,8 @@ def over_network(machine: MachineFacts, bytes_per_second: float, ranks: int) -> 
 
 def compare(job: TrainingJob, model: ModelFacts, machine: MachineFacts) -> list[Line]:
     """Return the predictions of all candidates: one device first, then the fastest first."""
-    alone = cost.predict(_one_device(job), model, machine)
+    one_device = Candidate("OneDevice", {}, replace(group_facts(job), workers=1, ranks_per_worker=1, servers=0))
+    alone = cost.predict(one_device, model, machine)
     others = [cost.predict(candidate, model, machine) for candidate in _candidates(job, model, machine)]
     others.sort(key=lambda prediction: prediction.samples_per_second, reverse=True)
     return [_line(prediction, alone, model) for prediction in (alone, *others)]
@@ -48,10 +49,6 @@ def _line(prediction: Prediction, alone: Prediction, model: ModelFacts) -> Line:
     needs = memory.needs(candidate.strategy, candidate.options, model, candidate.group)
     gain = prediction.samples_per_second / alone.samples_per_second
     return Line(prediction, gain, max(need.total for need in needs))
-
-
-def _one_device(job: TrainingJob) -> Candidate:
-    return Candidate("OneDevice", {}, replace(group_facts(job), workers=1, ranks_per_worker=1, servers=0))
 
 
 def _candidates(job: TrainingJob, model: ModelFacts, machine: MachineFacts) -> Iterator[Candidate]:

@@ -13,17 +13,13 @@ from trainmaster.advice.textbook import TEXTBOOK
 def flows(strategy_type: str, options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
     """Return the traffic of one step; empty if no rank sends anything."""
     if group.reproducible:
-        return _reproducible(model, group)
+        if group.ranks == 1:
+            return ()
+        each = subtrees(group.ranks) * (group.ranks - 1) * float(model.trained_bytes)
+        return (Flow("every rank", each, each, "whole gradients, to be added up in one order", medium(group)),)
     return TEXTBOOK[strategy_type].flows(options, model, group)
 
 
 def subtrees(ranks: int) -> int:
     """Return how many whole subtrees of the eight virtual ranks a real rank sends (`strategies/virtual_ranks.py`)."""
     return 2 if ranks == 3 else 1  # noqa: PLR2004 (its parts are 3, 3 and 2, of which 3 is no whole subtree)
-
-
-def _reproducible(model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
-    if group.ranks == 1:
-        return ()
-    each = subtrees(group.ranks) * (group.ranks - 1) * float(model.trained_bytes)
-    return (Flow("every rank", each, each, "whole gradients, to be added up in one order", medium(group)),)

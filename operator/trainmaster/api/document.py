@@ -174,11 +174,19 @@ class _Check:
         """Return one of pydantic's errors as a problem; None if it repeats another one."""
         location, value = self._walk(error["loc"])
         if error["type"] == "extra_forbidden":
-            return self._at(location, self._unknown(location))
+            known = tuple(str(field.alias) for field in _model_at(location[:-1]).model_fields.values())
+            meant = closest(str(location[-1]), known)
+            if meant is not None:
+                self._unsure.add((*location[:-1], meant))
+            return self._at(location, of_a_pod(location) or unknown_field(str(location[-1]), known))
         if error["type"] == "too_short" and len(value) >= error["ctx"]["min_length"]:
             return None  # there are enough, but not enough good ones
         if error["type"] == "missing":
-            return self._at(error["loc"], self._missing(error["loc"]))
+            *above, name = error["loc"]
+            fields = _model_at(tuple(above)).model_fields.values()
+            field = next(field for field in fields if field.alias == name)
+            choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+            return self._at(error["loc"], missing(str(name), field.description or "", choices))
         if error["type"] == "duplicate":
             location = (*location, error["ctx"]["index"])
         elif error["type"] == SAID_TWICE:
@@ -197,19 +205,6 @@ class _Check:
                 return location[:depth], value
             value = value[part]
         return location, value
-
-    def _unknown(self, location: Location) -> Words:
-        known = tuple(str(field.alias) for field in _model_at(location[:-1]).model_fields.values())
-        meant = closest(str(location[-1]), known)
-        if meant is not None:
-            self._unsure.add((*location[:-1], meant))
-        return of_a_pod(location) or unknown_field(str(location[-1]), known)
-
-    def _missing(self, location: Location) -> Words:
-        fields = _model_at(location[:-1]).model_fields.values()
-        field = next(field for field in fields if field.alias == location[-1])
-        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-        return missing(str(location[-1]), field.description or "", choices)
 
     def _rules(self, kept: Kept[TrainingJob]) -> list[Problem]:
         job, dropped = kept.model, kept.dropped

@@ -102,12 +102,9 @@ def _value(written: str, kind: Any) -> Any:
             )
         return document.data["value"]
     value = text.plain_value(written)
-    only_text = _has_text(kind) and not isinstance(value, str) and _origin_of(kind, type(value)) is None
+    has_text = _origin_of(kind, str) is not None or any(isinstance(arm, str) for arm in get_args(kind))
+    only_text = has_text and not isinstance(value, str) and _origin_of(kind, type(value)) is None
     return written if only_text and value is not None else value
-
-
-def _has_text(kind: Any) -> bool:
-    return _origin_of(kind, str) is not None or any(isinstance(arm, str) for arm in get_args(kind))
 
 
 def _put(data: dict[str, Any], steps: Location, value: Any) -> Words | None:

@@ -50,17 +50,13 @@ def _tables(path: str, schema: Schema) -> Iterator[str]:
     yield f"\n## {path}\n\n{schema.get('description', '')}\n\n"
     yield "| Field | Type | Default | Meaning |\n|---|---|---|---|\n"
     for name, field in schema["properties"].items():
-        yield _row(name, field, required=name in schema.get("required", ()))
+        shown = f"**`{name}`**" if name in schema.get("required", ()) else f"`{name}`"
+        yield f"| {shown} | {_type(field)} | {_default(field)} | {_cell(field.get('description', ''))} |\n"
     for name, field in schema["properties"].items():
         inner = field.get("items", field)
         if "properties" in inner:
             suffix = "[]" if "items" in field else ""
             yield from _tables(f"{path}.{name}{suffix}", {"description": field.get("description", ""), **inner})
-
-
-def _row(name: str, field: Schema, *, required: bool) -> str:
-    shown = f"**`{name}`**" if required else f"`{name}`"
-    return f"| {shown} | {_type(field)} | {_default(field)} | {_cell(field.get('description', ''))} |\n"
 
 
 def _type(field: Schema) -> str:

@@ -174,7 +174,11 @@ def _typed(annotation: Any, path: str, *, defaults: bool) -> Schema:
     if origin is Literal:
         return {"type": "string", "enum": list(get_args(annotation))}
     if origin in (types.UnionType, typing.Union):
-        return _union(annotation, path, defaults=defaults)
+        # In Kubernetes a null is an absent value, so the schema is that of the other type.
+        arms = [arm for arm in get_args(annotation) if arm is not types.NoneType]
+        if len(arms) != 1:
+            raise UnknownToKubernetesError(f"{path}: a union of {len(arms)} types; use optional members and a rule")
+        return _typed(arms[0], path, defaults=defaults)
     return _composed(annotation, path, defaults=defaults)
 
 
@@ -185,7 +189,9 @@ def _composed(annotation: Any, path: str, *, defaults: bool) -> Schema:
         items = _typed(arguments[0], f"{path}[]", defaults=defaults)
         return {"type": "array", "items": items, "x-kubernetes-list-type": "atomic"}
     if origin is dict and arguments[0] is str:
-        return _mapping(arguments[1], path, defaults=defaults)
+        if arguments[1] is Any:
+            return dict(_FREE)
+        return {"type": "object", "additionalProperties": _typed(arguments[1], f"{path}[]", defaults=defaults)}
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return {"type": "string", "enum": [str(member) for member in annotation]}
     if isinstance(annotation, type) and hasattr(annotation, "__pydantic_fields__"):
@@ -202,20 +208,6 @@ def _constrained(annotation: Any, constraints: Iterable[Any], path: str, *, defa
     for part in parts:
         _constrain(schema, part, path)
     return schema
-
-
-def _union(annotation: Any, path: str, *, defaults: bool) -> Schema:
-    """Return the schema of X for `X | None`: in Kubernetes a null is an absent value."""
-    arms = [arm for arm in get_args(annotation) if arm is not types.NoneType]
-    if len(arms) != 1:
-        raise UnknownToKubernetesError(f"{path}: a union of {len(arms)} types; use optional members and a rule")
-    return _typed(arms[0], path, defaults=defaults)
-
-
-def _mapping(value_type: Any, path: str, *, defaults: bool) -> Schema:
-    if value_type is Any:
-        return dict(_FREE)
-    return {"type": "object", "additionalProperties": _typed(value_type, f"{path}[]", defaults=defaults)}
 
 
 def _constrain(schema: Schema, constraint: Any, path: str) -> None:

@@ -202,21 +202,18 @@ class _Builder:
 
     def _scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
         if node.tag == f"{_TAG}str":
-            return self._text(node, location)
+            # Two escapes that JSON writes for one emoji are joined.
+            try:
+                return str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
+            except UnicodeDecodeError:
+                self._problem(node, location, "this text holds half a character", "Remove the \\u escape")
+                return ""
         value = plain_value(node.value)
         if isinstance(value, float) and not math.isfinite(value):
             self._problem(node, location, f"{node.value} is a number that JSON cannot hold", "Put it in quotes")
         if node.tag != _PLAIN and not isinstance(value, _KINDS.get(node.tag, ())):
             self._check_tag(node, location, _PLAIN)
         return value
-
-    def _text(self, node: yaml.ScalarNode, location: Location) -> str:
-        """Return a text, with two escapes that JSON writes for one emoji joined."""
-        try:
-            return str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
-        except UnicodeDecodeError:
-            self._problem(node, location, "this text holds half a character", "Remove the \\u escape")
-            return ""
 
     def _check_tag(self, node: yaml.Node, location: Location, expected: str) -> None:
         if node.tag != expected:

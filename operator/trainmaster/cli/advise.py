@@ -49,7 +49,11 @@ def advise(path: str, network: str | None, output: str) -> int:
         machine = recommendation.over_network(machine, link, job.spec.worker_ranks)
     lines = recommendation.compare(job, measured.model, machine)
     conclusion = recommendation.conclusion(lines, _memory(machine))
-    text = _as_json(lines, conclusion) if output == "json" else _as_text(job, machine, lines, conclusion)
+    text = (
+        json.dumps({"predictions": [_plain(line) for line in lines], "conclusion": conclusion}, indent=2)
+        if output == "json"
+        else _as_text(job, machine, lines, conclusion)
+    )
     tell(text.split("\n"))
     return EXIT_GOOD
 
@@ -78,12 +82,9 @@ def _as_text(job: TrainingJob, machine: MachineFacts, lines: list[Line], conclus
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     plural = "s" if machine.devices > 1 else ""
-    head = f"{job.name}: {machine.devices} {machine.device}{plural}; predictions for batches of {_batch(job)} samples"
+    batch = job.spec.training.global_batch_size or 0
+    head = f"{job.name}: {machine.devices} {machine.device}{plural}; predictions for batches of {batch} samples"
     return "\n".join([head, "", *table, "", conclusion])
-
-
-def _batch(job: TrainingJob) -> int:
-    return job.spec.training.global_batch_size or 0
 
 
 def _row(line: Line) -> tuple[str, ...]:
@@ -98,10 +99,6 @@ def _row(line: Line) -> tuple[str, ...]:
         f"{line.speedup:.2f}",
         in_bytes(line.memory),
     )
-
-
-def _as_json(lines: list[Line], conclusion: str) -> str:
-    return json.dumps({"predictions": [_plain(line) for line in lines], "conclusion": conclusion}, indent=2)
 
 
 def _plain(line: Line) -> dict[str, Any]:

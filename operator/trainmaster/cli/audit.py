@@ -74,8 +74,8 @@ class Way:
         for line in lines:
             if way.count == 0 and line.step == begun + 1:
                 way.first = line.step
-            if line.step != way.first + way.count:
-                way._tell_break(line.step)
+            if line.step != way.first + way.count and len(way.breaks) < _MOST_TOLD:
+                way.breaks.append(f"Line {way.count + 1} is of step {line.step}: steps are lost or came twice.")
             way.count, way.last = way.count + 1, line.step
             way.dropped += line.dropped_samples
             if len(way.attempts) < _MOST_ATTEMPTS:
@@ -83,10 +83,6 @@ class Way:
         if way.count == 0:
             way.first, way.last = begun + 1, begun
         return way
-
-    def _tell_break(self, step: int) -> None:
-        if len(self.breaks) < _MOST_TOLD:
-            self.breaks.append(f"Line {self.count + 1} is of step {step}: steps are lost or came twice.")
 
 
 def audit(folder: str) -> int:
@@ -179,7 +175,9 @@ def _saved(home: Path) -> list[Saved]:
     """
     found: list[Saved] = []
     bad, bytes_bad, bytes_good = 0, 0, 0
-    for name in _names(home):
+    with os.scandir(home) as entries:
+        names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES) if entry.name.startswith("step-")]
+    for name in sorted(names, key=lambda name: (len(name), name), reverse=True):
         path = home / name
         try:
             size = os.lstat(path / MANIFEST).st_size
@@ -197,13 +195,6 @@ def _saved(home: Path) -> list[Saved]:
                 raise TooManyBadError(f"{bad} checkpoints are bad, and no more are looked at; take them away") from None
             complain(f"{name} is no good checkpoint, and says nothing here: {error}.")
     return found[::-1]
-
-
-def _names(home: Path) -> list[str]:
-    """Return the names of folders of checkpoints, that of the newest step first."""
-    with os.scandir(home) as entries:
-        names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES) if entry.name.startswith("step-")]
-    return sorted(names, key=lambda name: (len(name), name), reverse=True)
 
 
 def _look_at(path: Path) -> Saved:

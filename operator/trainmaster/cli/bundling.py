@@ -53,7 +53,10 @@ def of_folder(folder: Path, most: int = bundle.MOST_BYTES) -> Bundle:
     packed = bundle.compress(archive)
     if len(packed) > most:
         raise BundleError(_too_large(folder, sizes, f"{len(packed):,} bytes when packed", most))
-    commit, dirty = _commit(folder) if in_git else (None, False)
+    commit, dirty = None, False
+    if in_git:
+        commit = _git(folder, "rev-parse", "--verify", "HEAD", check=False).stdout.decode().strip() or None
+        dirty = bool(_git(folder, "status", "--porcelain", "--", ".").stdout.strip()) or not commit
     return Bundle(packed, bundle.digest(archive), len(found), commit, dirty)
 
 
@@ -116,13 +119,10 @@ def _of_git(folder: Path, prefix: str = "") -> Iterator[str]:
         if any(part in _NEVER for part in name.split("/")):
             continue
         if inner.is_dir() and not inner.is_symlink():
-            yield from _of_git(inner, f"{prefix}{name.rstrip('/')}/") if _is_repository(inner) else ()
+            # Without a .git of its own, git would speak of the repository around it, without end.
+            yield from _of_git(inner, f"{prefix}{name.rstrip('/')}/") if (inner / ".git").exists() else ()
         else:
             yield f"{prefix}{name}"
-
-
-def _is_repository(folder: Path) -> bool:
-    return (folder / ".git").exists()  # else git would speak of the repository around it, without end
 
 
 def _in_git(folder: Path) -> bool:
@@ -133,13 +133,6 @@ def _in_git(folder: Path) -> bool:
     if asked.returncode and b"not a git repository" not in asked.stderr:
         raise BundleError(f"{folder}: git says: {os.fsdecode(asked.stderr).strip()}")
     return asked.stdout.strip() == b"true"
-
-
-def _commit(folder: Path) -> tuple[str | None, bool]:
-    """Return the commit that is checked out, and whether the folder differs from it."""
-    head = _git(folder, "rev-parse", "--verify", "HEAD", check=False).stdout.decode().strip()
-    changed = _git(folder, "status", "--porcelain", "--", ".").stdout.strip()
-    return head or None, bool(changed) or not head
 
 
 def _git(folder: Path, *words: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:

@@ -74,18 +74,13 @@ def _facts(subject: Subject) -> dict[str, str]:
     if status.start_time and status.completion_time:
         found["took"] = duration((status.completion_time - status.start_time).total_seconds())
     found["restarts"] = str(status.restart_count)
-    return found | _costs(status.goodput) | _identity(subject)
+    # The hashes of code and model tell what was trained and what came out.
+    code = {"code": (status.code.sha256 or status.code.commit or "")[:12]} if status.code else {}
+    model = {"model": status.checkpoint.sha256[:12]} if status.checkpoint else {}
+    return found | _costs(status.goodput) | code | model
 
 
 def _costs(goodput: Goodput | None) -> dict[str, str]:
     if goodput is None or not goodput.total:
         return {}
     return {"goodput": goodput.share, "lost work": f"{goodput.lost_work:.1f} s"}
-
-
-def _identity(subject: Subject) -> dict[str, str]:
-    """Return what was trained and what came out: the hashes of code and model."""
-    status = subject.status
-    code = {"code": (status.code.sha256 or status.code.commit or "")[:12]} if status.code else {}
-    model = {"model": status.checkpoint.sha256[:12]} if status.checkpoint else {}
-    return code | model

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from trainmaster.advice.explanation import Section, explain
-from trainmaster.advice.facts import ModelFacts
-from trainmaster.api.job import TrainingJob
+from trainmaster.advice.explanation import explain
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD, load_or_report
 from trainmaster.cli.measuring import MeasureError, measure
 from trainmaster.cli.terminal import complain, tell
@@ -16,19 +14,10 @@ def explain_job(path: str, content: bytes) -> int:
     if job is None:
         return EXIT_BAD
     try:
-        model = _model(job, Path(path).resolve().parent)
+        model = measure(job, Path(path).resolve().parent, machine=False).model if job.spec.training.task else None
     except MeasureError as error:
         complain(f"{path}: {error}")
         return EXIT_BAD
-    sections = [_as_lines(section) for section in explain(job, model)]
+    sections = [[title, *(f"  {line}" for line in lines)] for title, lines in explain(job, model)]
     tell(line for number, section in enumerate(sections) for line in (*([""] if number else []), *section))
     return EXIT_GOOD
-
-
-def _model(job: TrainingJob, folder: Path) -> ModelFacts | None:
-    return measure(job, folder, machine=False).model if job.spec.training.task else None
-
-
-def _as_lines(section: Section) -> list[str]:
-    title, lines = section
-    return [title, *(f"  {line}" for line in lines)]

@@ -125,14 +125,10 @@ def source_of(job: TrainingJob) -> Source:
         return Source(f"{storage.object_store.url.rstrip('/')}/{own}", storage.object_store.endpoint)
     if storage.path and Path(storage.path).is_dir():
         return Source(storage.path)
-    where = storage.path or f"/checkpoints/{own} on the claim {_claim(job)}"
+    volume = storage.persistent_volume_claim
+    claim = volume.claim_name if volume else ""
+    where = storage.path or f"/checkpoints/{own} on the claim {claim}"
     raise NotFoundError(
         f"the checkpoints of {job.name} are in {where}, which is not mounted here. Copy them out of a pod that mounts "
         f"it (kubectl cp POD:{storage.path or f'/checkpoints/{own}'} DIR), then trainmaster export DIR."
     )
-
-
-def _claim(job: TrainingJob) -> str:
-    storage = job.spec.checkpoint.storage
-    claim = storage.persistent_volume_claim if storage else None
-    return claim.claim_name if claim else ""

@@ -22,7 +22,11 @@ def follow(access: Access, job: Document) -> int:
     try:
         for now in states(access, name):
             status = TrainingJobStatus.read((now or job).get("status"))
-            if (line := _line(name, status)) != told:
+            progress = status.progress
+            step = f", step {progress.summary}" if progress else ""
+            loss = f", loss {progress.loss:g}" if progress and progress.loss is not None else ""
+            message = f": {status.message}" if status.message else ""
+            if (line := f"{name}: {status.phase}{step}{loss}{message}") != told:
                 complain(told := line)
             if status.phase in TERMINAL:
                 reading.join(_LAST_LINES_SECONDS)
@@ -33,14 +37,6 @@ def follow(access: Access, job: Document) -> int:
         complain(f"{name} goes on; see it again: trainmaster logs {name} -f -n {access.namespace}")
         raise
     return EXIT_CLUSTER
-
-
-def _line(name: str, status: TrainingJobStatus) -> str:
-    progress = status.progress
-    step = f", step {progress.summary}" if progress else ""
-    loss = f", loss {progress.loss:g}" if progress and progress.loss is not None else ""
-    message = f": {status.message}" if status.message else ""
-    return f"{name}: {status.phase}{step}{loss}{message}"
 
 
 def _show_log(access: Access, job: Document) -> None:

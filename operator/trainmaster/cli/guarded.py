@@ -77,20 +77,17 @@ class GuardedView:
         with self._guarded():
             self._view.end(outcome, result)
         with self._guarded():
-            self._wait_for_reader()
+            # A slow reader takes all lines, unless a signal comes.
+            try:
+                with self._interrupts.raised():
+                    self._stdout.drain(None)
+            except KeyboardInterrupt:
+                self._stdout.drain()
         if self._stdout.lost_lines and not self._broken:
             _tell(f"Lines of the output are missing ({self._stdout.lost_lines}): {self._missing}.")
         if self._broken:
             _tell(f"Nobody reads the output ({self._broken}){'; the run was stopped' if outcome.stopped else ''}.")
             raise BrokenPipeError  # main.py handles it
-
-    def _wait_for_reader(self) -> None:
-        """Wait until a slow reader has taken all lines, or until a signal comes."""
-        try:
-            with self._interrupts.raised():
-                self._stdout.drain(None)
-        except KeyboardInterrupt:
-            self._stdout.drain()
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -102,7 +102,10 @@ def _of_job(options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:
     if not pods and not options.follow:
         raise NoLogError(f"the job has no pods now, and logs go with the pods{_last_words(document)}")
     if options.history:
-        everybody = list(dict.fromkeys([*_members(document), *pods]))  # spares are in the pods alone
+        # The spec asks for replicas whether they have pods or not.
+        spec = TrainingJob.parse({**document, "status": None}).spec
+        members = [Replica(role, index) for role, replicas in spec.roles.items() for index in range(replicas.replicas)]
+        everybody = list(dict.fromkeys([*members, *pods]))  # spares are in the pods alone
         return _history(access, document, everybody if options.all else places, pods)
     words = {place: _last_words(document, place.key) for place in places}
     return {place.key: _source(access, options, place, pods.get(place, []), words[place]) for place in places}
@@ -149,12 +152,6 @@ def _last_words(document: Document, key: str = "") -> str:
     records = TrainingJobStatus.read(document.get("status")).restarts
     kept = [record for record in records if record.evidence and key in ("", record.replica)]
     return f". Of the failure at step {kept[-1].step} the ledger has: {kept[-1].evidence}" if kept else ""
-
-
-def _members(document: Document) -> list[Replica]:
-    """Return the replicas that the spec asks for, whether they have pods or not."""
-    spec = TrainingJob.parse({**document, "status": None}).spec
-    return [Replica(role, index) for role, replicas in spec.roles.items() for index in range(replicas.replicas)]
 
 
 def place_of_rank(document: Document, rank: int) -> Replica:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from trainmaster.api.status import CodeStatus, TrainingJobStatus
+from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD
 from trainmaster.cli.tables import now, shortened, shown
 from trainmaster.cli.targets import answer, find_local, local_runs
@@ -83,11 +83,9 @@ def _told(item: Document, pods: list[str]) -> list[str]:
     wrong = [c for c in status.conditions if c.status == "False" and not status.finished]
     lines += [f"{c.type}: {c.message or c.reason}" for c in wrong]
     if status.code:
-        lines.append(f"Code: {', '.join(_code(status.code))}")
+        commit = (
+            f"commit {status.code.commit}{' with changes' if status.code.dirty else ''}" if status.code.commit else ""
+        )
+        parts = [part for part in (status.code.source, status.code.sha256 and status.code.sha256[:12], commit) if part]
+        lines.append(f"Code: {', '.join(parts)}")
     return lines + ([f"Pods: {', '.join(pods)}"] if pods else [])
-
-
-def _code(code: CodeStatus) -> list[str]:
-    """Return where code comes from, and by what it is known."""
-    commit = f"commit {code.commit}{' with changes' if code.dirty else ''}" if code.commit else ""
-    return [part for part in (code.source, code.sha256 and code.sha256[:12], commit) if part]

@@ -73,7 +73,12 @@ class LiveView:
         self._print(self._lines.ripe())
         if status.phase not in ("Pending", "Starting"):
             elapsed = duration(time.monotonic() - self._began)
-            self._live.update(Group(_bar(progress, elapsed), _figures(status, progress)))
+            total, done = progress.total_steps, progress.step
+            bar = ProgressBar(total=total or 100, completed=done, width=BAR_WIDTH, pulse=not (total and done))
+            share = f"{100 * done // total}%" if total and done else ""
+            row = Table.grid(padding=(0, 2, 0, 0))
+            row.add_row(bar, share, elapsed)
+            self._live.update(Group(row, _figures(status, progress)))
 
     def stopping(self) -> None:
         """Print above the view that the run is stopping."""
@@ -91,15 +96,6 @@ class LiveView:
     def _print(self, lines: list[str]) -> None:
         for line in lines:
             self._console.print(Text.from_ansi(printable_in_colour(line)), soft_wrap=True)
-
-
-def _bar(progress: Progress, elapsed: str) -> RenderableType:
-    total, done = progress.total_steps, progress.step
-    bar = ProgressBar(total=total or 100, completed=done, width=BAR_WIDTH, pulse=not (total and done))
-    share = f"{100 * done // total}%" if total and done else ""
-    row = Table.grid(padding=(0, 2, 0, 0))
-    row.add_row(bar, share, elapsed)
-    return row
 
 
 def _figures(status: TrainingJobStatus, progress: Progress) -> Table:

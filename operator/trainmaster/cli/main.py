@@ -42,7 +42,12 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno is None:  # not an error of the kernel, but a bug
             raise
-        return _refused(error)
+        unwritten = error.filename is None and error.errno in _FULL
+        where = "standard output" if unwritten else error.filename
+        with contextlib.suppress(OSError):  # stderr may be on the same full disk
+            complain(f"trainmaster: {f'{where}: ' if where else ''}{reason(error)}")
+        streams.drop_output()
+        return 1 if unwritten else 2
     except KeyboardInterrupt:
         return 130
     return code
@@ -76,19 +81,6 @@ class _Parser(argparse.ArgumentParser):
         ]
         actions = [action for parser in parsers for action in parser._actions]  # noqa: SLF001 (argparse has no other way)
         return [option for action in actions for option in action.option_strings if option.startswith("--")]
-
-
-def _refused(error: OSError) -> int:
-    """Print an error of the kernel, and return the exit code.
-
-    A full disk without a file name is that of standard output.
-    """
-    unwritten = error.filename is None and error.errno in _FULL
-    where = "standard output" if unwritten else error.filename
-    with contextlib.suppress(OSError):  # stderr may be on the same full disk
-        complain(f"trainmaster: {f'{where}: ' if where else ''}{reason(error)}")
-    streams.drop_output()
-    return 1 if unwritten else 2
 
 
 def _parser(*, run_alone: bool = False) -> argparse.ArgumentParser:

@@ -29,7 +29,9 @@ def run(options: argparse.Namespace) -> int:
         complain(f"trainmaster plot: {error}")
         return error.code
     if options.output == "json":
-        tell([json.dumps(_plain(subject)) for subject in subjects])
+        points = [{name: curve.points for name, curve in subject.curves.by_name.items()} for subject in subjects]
+        named = zip(subjects, points, strict=True)
+        tell([json.dumps({"name": one.name, "phase": one.phase, "curves": curves}) for one, curves in named])
         return EXIT_GOOD
     wanted = options.metric or [DEFAULT]
     for subject in subjects:
@@ -58,12 +60,6 @@ def _nothing(subject: Subject, wanted: list[str]) -> str:
     meant = closest(missing, known)
     cure = f"Did you mean {meant}?" if meant else f"It has {', '.join(list(known)[:_MOST_NAMED])}"
     return f"{subject.name} has no figure {missing}. {cure}"
-
-
-def _plain(subject: Subject) -> dict[str, object]:
-    """Return the points of a subject, for programs."""
-    points = {name: curve.points for name, curve in subject.curves.by_name.items()}
-    return {"name": subject.name, "phase": subject.phase, "curves": points}
 
 
 def _draw(figure: str, subjects: list[Subject]) -> None:

@@ -76,7 +76,8 @@ class ProcessOutput(io.BufferedIOBase):
             OSError: data since the last flush could not be written.
         """
         with self._changed:
-            if self._has_room():
+            patience = 0 if self._stalled else self._patience
+            if self._changed.wait_for(lambda: len(self._waiting) < self._room, patience):
                 self._waiting += self._gathered
             else:
                 self._stalled = True
@@ -121,10 +122,6 @@ class ProcessOutput(io.BufferedIOBase):
     def _gets_on(self, seconds: float | None) -> bool:
         before = self._left
         return self._changed.wait_for(lambda: self._left < before, 0 if seconds and self._stalled else seconds)
-
-    def _has_room(self) -> bool:
-        patience = 0 if self._stalled else self._patience
-        return self._changed.wait_for(lambda: len(self._waiting) < self._room, patience)
 
     def _drop(self) -> None:
         self.lost_lines += self._piece.count(b"\n") + self._waiting.count(b"\n")

@@ -102,7 +102,8 @@ def _training(subject: Subject) -> list[str]:
     wrong = [one for one in status.conditions if one.status == "False" and not status.finished]
     parts += [element("p", f"{one.type}: {one.message or one.reason}") for one in wrong]
     if subject.spec:
-        parts.append(element("details", element("summary", "The job"), _lines(_as_yaml(subject))))
+        job = str(yaml.safe_dump(differences.without_secrets(subject.spec), sort_keys=False, allow_unicode=True))
+        parts.append(element("details", element("summary", "The job"), _lines(job)))
     if subject.curves.torn:
         parts.append(element("p", f"{subject.curves.torn} lines of metrics.jsonl could not be read.", class_="dim"))
     return parts
@@ -128,7 +129,3 @@ def _restart(record: RestartRecord) -> Markup:
 def _lines(text: str) -> Markup:
     """Return a text of several lines, each of them made printable."""
     return element("pre", Markup("\n".join(element("span", line) for line in text.splitlines())))
-
-
-def _as_yaml(subject: Subject) -> str:
-    return str(yaml.safe_dump(differences.without_secrets(subject.spec), sort_keys=False, allow_unicode=True))

@@ -5,7 +5,6 @@ needs no pod.
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -76,7 +75,10 @@ def read(name: str, options: argparse.Namespace) -> Subject:
 
 
 def _of_run(run: LocalRun, document: Document) -> curves.Curves:
-    for folder in _folders(run.folder, document):
+    kept = document.get("spec")
+    for part in ("checkpoint", "storage", "path"):
+        kept = kept.get(part) if isinstance(kept, dict) else None
+    for folder in [run.folder / "checkpoints", run.folder, *([Path(kept)] if isinstance(kept, str) else [])]:
         try:
             found = curves.of_file(folder / METRICS)
         except OSError:
@@ -84,13 +86,6 @@ def _of_run(run: LocalRun, document: Document) -> curves.Curves:
         if found.by_name or found.torn:
             return found
     return curves.of_status(TrainingJobStatus.read(document.get("status")))
-
-
-def _folders(folder: Path, document: Document) -> Sequence[Path]:
-    kept = document.get("spec")
-    for part in ("checkpoint", "storage", "path"):
-        kept = kept.get(part) if isinstance(kept, dict) else None
-    return [folder / "checkpoints", folder, *([Path(kept)] if isinstance(kept, str) else [])]
 
 
 def _of_cluster(name: str, options: argparse.Namespace) -> Document:

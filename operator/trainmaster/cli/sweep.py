@@ -60,27 +60,27 @@ def run(options: argparse.Namespace) -> int:
     try:
         content = read_file(Path(options.job))
         base = _job(content, options, Trial("", ()))
-        name = _name(options, base)
+        metadata = base["metadata"]
+        name: str = options.name or f"{metadata.get('name') or metadata['generateName'].rstrip('-')}-sweep"
+        longest = name_of(f"{name}-{sweep_plan.MOST_JOBS}")
+        if longest != f"{name}-{sweep_plan.MOST_JOBS}":
+            raise SweepError(f"{name} cannot begin the names of jobs; give a shorter one, of a-z, 0-9 and -, by --name")
         plan = sweep_plan.trials(name, [sweep_plan.axis(word) for word in options.over], options.random, options.seed)
         jobs = {trial.name: _job(content, options, trial) for trial in plan}
         mark = sweep_plan.fingerprint(plan, base)
         with _alone(name, mark):
-            return _drive(_place(options, jobs, mark), plan, options, _aim(options, base))
+            # A run's best evaluation counts where the job keeps that one's checkpoint.
+            kept = (base["spec"].get("checkpoint") or {}).get("best") or {}
+            is_kept = options.metric.removeprefix("eval ") == kept.get("metric")
+            of_run = options.value == "best" if options.value else is_kept
+            aim = Aim.of(options.metric, options.mode or (kept.get("mode") if is_kept else None), best_of_run=of_run)
+            return _drive(_place(options, jobs, mark), plan, options, aim)
     except SweepError as error:
         complain(f"trainmaster sweep: {error}")
         return error.code
     except OSError as error:
         complain(f"trainmaster sweep: {error.filename or options.job}: {reason(error)}")
         return EXIT_INVALID
-
-
-def _name(options: argparse.Namespace, base: Document) -> str:
-    metadata = base["metadata"]
-    name: str = options.name or f"{metadata.get('name') or metadata['generateName'].rstrip('-')}-sweep"
-    longest = name_of(f"{name}-{sweep_plan.MOST_JOBS}")
-    if longest != f"{name}-{sweep_plan.MOST_JOBS}":
-        raise SweepError(f"{name} cannot begin the names of jobs; give a shorter one, of a-z, 0-9 and -, by --name")
-    return name
 
 
 def _job(content: bytes, options: argparse.Namespace, trial: Trial) -> Document:
@@ -151,14 +151,6 @@ def _place(options: argparse.Namespace, jobs: dict[str, Document], mark: str) ->
     return Here(options.job, options.set, {name: path for name, job in jobs.items() if (path := _storage(job))})
 
 
-def _aim(options: argparse.Namespace, job: Document) -> Aim:
-    """Return by what the best one is found: by a run's best evaluation where the job keeps that one's checkpoint."""
-    kept = (job["spec"].get("checkpoint") or {}).get("best") or {}
-    is_kept = options.metric.removeprefix("eval ") == kept.get("metric")
-    of_run = options.value == "best" if options.value else is_kept
-    return Aim.of(options.metric, options.mode or (kept.get("mode") if is_kept else None), best_of_run=of_run)
-
-
 def _drive(place: Place, plan: list[Trial], options: argparse.Namespace, aim: Aim) -> int:
     """Run the trials, at most so many at a time, and return the exit code."""
     done: dict[str, Outcome] = {}
@@ -166,7 +158,10 @@ def _drive(place: Place, plan: list[Trial], options: argparse.Namespace, aim: Ai
         with Interrupts() as interrupts, interrupts.raised():
             for outcome in _outcomes(place, plan, options.parallel or place.parallel):
                 done[outcome.trial.name] = outcome
-                _tell(outcome, aim, len(done), len(plan))
+                value = aim.value(outcome.status)
+                figure = "" if value is None else f", {aim.metric} {short(value)}"
+                why = "" if outcome.good else f": {outcome.why}"
+                complain(f"{outcome.trial.name} {outcome.phase}{figure} ({len(done)} of {len(plan)}){why}")
     except KeyboardInterrupt:
         place.stop()
         complain(f"{len(done)} of {len(plan)} are done. The same command goes on with the others.")
@@ -203,10 +198,3 @@ def _outcomes(place: Place, plan: list[Trial], most: int) -> Iterator[Outcome]:
                 yield outcome
         if running:
             time.sleep(place.pause)  # nothing tells of all of them at once
-
-
-def _tell(outcome: Outcome, aim: Aim, done: int, of: int) -> None:
-    value = aim.value(outcome.status)
-    figure = "" if value is None else f", {aim.metric} {short(value)}"
-    why = "" if outcome.good else f": {outcome.why}"
-    complain(f"{outcome.trial.name} {outcome.phase}{figure} ({done} of {of}){why}")

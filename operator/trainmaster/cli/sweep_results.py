@@ -66,18 +66,14 @@ def best(outcomes: Sequence[Outcome], aim: Aim) -> Outcome | None:
 def table(outcomes: Sequence[Outcome], aim: Aim) -> list[str]:
     """Return the trials, the best one first, those without the figure last."""
     rows = [["NAME", aim.metric.upper(), "PHASE", "STEP", "CHANGES"]]
-    for one in sorted(outcomes, key=lambda one: _place(one, aim)):
-        value, progress = aim.value(one.status), one.status.progress
+    values = [(aim.value(one.status), one) for one in outcomes]
+    sign = 1 if aim.smallest else -1
+    for value, one in sorted(values, key=lambda pair: (pair[0] is None, not pair[1].good, sign * (pair[0] or 0.0))):
+        progress = one.status.progress
         figure = "-" if value is None else short(value)
         rows.append([one.trial.name, figure, one.phase, progress.summary if progress else "-", one.trial.label])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _place(one: Outcome, aim: Aim) -> tuple[bool, bool, float]:
-    value = aim.value(one.status)
-    signed = 0.0 if value is None else value if aim.smallest else -value
-    return (value is None, not one.good, signed)
 
 
 def ending(outcomes: Sequence[Outcome], aim: Aim, given: Sequence[str]) -> list[str]:

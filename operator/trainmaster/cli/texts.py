@@ -1,6 +1,5 @@
 """Make the sentences of `trainmaster run`, the same on a terminal and in a pipe."""
 
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,9 @@ def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> lis
     lines = [f"{'Stopped' if outcome.stopped else status.phase}: {status.message or ''}"]
     if outcome.cause.lines:
         lines += [f"  {outcome.cause.title}:", *(f"    {line}" for line in outcome.cause.lines)]
-    figures = {**trained(status), **_metrics(status, result)}
+    metrics = result.get("metrics", {}) if status.phase == "Succeeded" else {}
+    told = {name: f"{value:.4f}" for name, value in metrics.items() if isinstance(value, (int, float))}
+    figures = {**trained(status), **told}
     if status.checkpoint:
         figures["checkpoint"] = f"step {status.checkpoint.step}, model sha256 {status.checkpoint.sha256[:16]}"
     if status.restart_count:
@@ -92,7 +93,7 @@ def restart_line(record: RestartRecord) -> str:
         cost.append(f"{count(record.steps_lost, 'step')} to train again")
     if record.seconds_lost is not None:
         cost.append(f"{record.seconds_lost:.2g} s lost")
-    told = f"{_local(record.time):%H:%M:%S}  {record.replica} at step {record.step}: {record.exit}"
+    told = f"{record.time.astimezone():%H:%M:%S}  {record.replica} at step {record.step}: {record.exit}"
     return ", ".join([told, *cost]) + ("" if record.decision == RestartDecision.RESTART else " (the end)")
 
 
@@ -101,15 +102,5 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _metrics(status: TrainingJobStatus, result: dict[str, Any]) -> dict[str, str]:
-    """Return the evaluation's figures; empty if the run did not succeed."""
-    metrics = result.get("metrics", {}) if status.phase == "Succeeded" else {}
-    return {name: f"{value:.4f}" for name, value in metrics.items() if isinstance(value, (int, float))}
-
-
 def _rows(figures: dict[str, str]) -> list[str]:
     return [f"  {name:<11} {value}" for name, value in figures.items() if value]
-
-
-def _local(time: datetime) -> datetime:
-    return time.astimezone()

@@ -28,11 +28,8 @@ def keeping_away(spec: Document, nodes: list[str]) -> Document:
     terms = required.get("nodeSelectorTerms") or [{}] if isinstance(required, dict) else None
     if not isinstance(terms, list) or not all(isinstance(term, dict) for term in terms):
         return spec  # the API server will say what is wrong with it
-    barred = {**(required or {}), "nodeSelectorTerms": [_barred(term, names) for term in terms]}
-    return {**spec, "affinity": {**affinity, "nodeAffinity": {**by_node, _REQUIRED: barred}}}
-
-
-def _barred(term: Document, names: list[str]) -> Document:
-    """Return `term` with one requirement per node, because a requirement of this kind may name one node only."""
+    # A requirement of this kind may name one node only.
     away = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in names]
-    return {**term, "matchFields": [*(term.get("matchFields") or []), *away]}
+    terms = [{**term, "matchFields": [*(term.get("matchFields") or []), *away]} for term in terms]
+    barred = {**(required or {}), "nodeSelectorTerms": terms}
+    return {**spec, "affinity": {**affinity, "nodeAffinity": {**by_node, _REQUIRED: barred}}}

@@ -5,7 +5,7 @@ The agent does the rest before anything starts (trainmaster_trainer/agent/bundle
 
 from typing import Any
 
-from trainmaster.api.code import Bundle, Code
+from trainmaster.api.code import Code
 from trainmaster.api.training import Training
 from trainmaster.core.environment import WHEELS_FOLDER
 from trainmaster.wire import names
@@ -44,7 +44,12 @@ def volumes(training: Training) -> list[Document]:
     code = training.code or Code()
     made: list[Document] = []
     if code.bundle:
-        made.append({"name": _CODE, "projected": {"sources": _parts(code.bundle)}})
+        # Each part of the bundle is a file with its number as its name.
+        parts = [
+            {"configMap": {"name": name, "items": [{"key": PART_KEY, "path": f"{number:03}"}]}}
+            for number, name in enumerate(code.bundle.config_maps)
+        ]
+        made.append({"name": _CODE, "projected": {"sources": parts}})
     if code.image:
         policy = code.image.pull_policy or "IfNotPresent"
         made.append({"name": _CODE, "image": {"reference": code.image.reference, "pullPolicy": policy}})
@@ -64,11 +69,3 @@ def mounts(training: Training) -> list[Document]:
 def _claim(training: Training) -> str | None:
     wheels = training.packages.wheels if training.packages else None
     return wheels.persistent_volume_claim.claim_name if wheels and wheels.persistent_volume_claim else None
-
-
-def _parts(bundle: Bundle) -> list[Document]:
-    """Return the sources of a volume that has the parts of a bundle as files with their numbers as names."""
-    return [
-        {"configMap": {"name": name, "items": [{"key": PART_KEY, "path": f"{number:03}"}]}}
-        for number, name in enumerate(bundle.config_maps)
-    ]

@@ -176,7 +176,8 @@ class Client:
                 self._connection.server + path, params=params, headers=self._connection.headers(), timeout=timeout
             ) as response:
                 if response.status != HTTPStatus.OK:
-                    self._note_credentials(response.status)
+                    if response.status == HTTPStatus.UNAUTHORIZED:
+                        self._connection.refresh()
                     _result(response.status, _parse(await response.read()), f"WATCH {path}")
                 async for line in lines(response.content):
                     yield nesting.parse(line)
@@ -206,16 +207,15 @@ class Client:
                 timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
             ) as response:
                 status = response.status
-                pause = _pause(response.headers.get("Retry-After"), self._longest_pause)
+                # The pause varies by 20 %, so that requests do not all come back together.
+                retry_after = response.headers.get("Retry-After")
+                seconds = float(retry_after) if retry_after and retry_after.isdecimal() else 1.0
+                pause = min(self._longest_pause, seconds) * random.uniform(0.8, 1.2)  # noqa: S311  not for secrets
                 return status, _parse(await _content(response, most)), pause
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnavailableError(f"{method} {path}: {str(error) or type(error).__name__}") from error
         finally:
             self._on_answer(method, path, status, time.monotonic() - began)
-
-    def _note_credentials(self, status: int) -> None:
-        if status == HTTPStatus.UNAUTHORIZED:
-            self._connection.refresh()
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -307,9 +307,3 @@ def _causes(answer: Document) -> tuple[Cause, ...]:
 
 def _message(answer: Document) -> str:
     return str(answer.get("message", ""))
-
-
-def _pause(retry_after: str | None, longest: float) -> float:
-    """Return the seconds to pause, varied at random by 20 %, so that requests do not all come back together."""
-    seconds = float(retry_after) if retry_after and retry_after.isdecimal() else 1.0
-    return min(longest, seconds) * random.uniform(0.8, 1.2)  # noqa: S311  not for secrets

@@ -27,7 +27,13 @@ def login() -> kopf.ConnectionInfo:
         kopf.LoginError: neither in a pod, nor is there a usable kubeconfig.
     """
     if "KUBERNETES_SERVICE_HOST" in os.environ and (SERVICE_ACCOUNT / "token").exists():
-        return _from_service_account()
+        # The API server is reached by its IP address, so that no DNS is needed.
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        return kopf.ConnectionInfo(
+            server=f"https://{bracketed(host)}:{port}",
+            ca_path=str(SERVICE_ACCOUNT / "ca.crt"),
+            token=(SERVICE_ACCOUNT / "token").read_text().strip(),
+        )
     settings = kopf.OperatorSettings()
     try:
         info = kopf.login_with_kubeconfig(settings=settings)
@@ -38,16 +44,6 @@ def login() -> kopf.ConnectionInfo:
     if info.token or info.username or info.certificate_data or info.certificate_path:
         return info
     return kopf.login_via_client(settings=settings, logger=log) or info
-
-
-def _from_service_account() -> kopf.ConnectionInfo:
-    """Return the service account's credentials with the API server's IP address, so that no DNS is needed."""
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    return kopf.ConnectionInfo(
-        server=f"https://{bracketed(host)}:{port}",
-        ca_path=str(SERVICE_ACCOUNT / "ca.crt"),
-        token=(SERVICE_ACCOUNT / "token").read_text().strip(),
-    )
 
 
 def bracketed(host: str) -> str:

@@ -104,22 +104,27 @@ def folder(job: TrainingJob) -> str:
 def trainer(place: Place, settings: PodSettings) -> Document:
     """Return the container that trains: what the spec names, and what the agent needs."""
     named = place.spec.to_dict()
+    given = place.template.get("terminationGracePeriodSeconds")
+    grace = given if isinstance(given, int) and given else grace_seconds(place.job)
     ours = {
         **agent_environment(place.job, place.role, place.index, place.incarnation),
         names.ENV_OPERATOR: settings.operator_url,
         names.ENV_TOKEN_FILE: f"{TOKEN_FOLDER}/token",
         names.ENV_CHECKPOINTS: folder(place.job),
         names.ENV_SCRATCH: SCRATCH_FOLDER,
-        names.ENV_GRACE: str(max(0, _grace(place) - FOR_LAST_WORDS)),
+        names.ENV_GRACE: str(max(0, grace - FOR_LAST_WORDS)),
         **bringing.variables(place.job.spec.training),
     }
+    # Only Kubernetes knows the pod's uid and address, once it exists.
+    paths = {names.ENV_POD_UID: "metadata.uid", names.ENV_ADDRESS: "status.podIP"}
+    downward = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
     container: Document = {
         "name": names.MAIN_CONTAINER,
         "image": place.own_image or settings.trainer_image,
         "command": agent_command(place.own_image),
         # Ours come first, so that the user's can refer to them, as in $(TRAINMASTER_INDEX).
         "env": [
-            *_downward(),
+            *downward,
             *variables(ours),
             *bringing.secrets(place.job.spec.training.code),
             *(item for item in named.get("env", []) if item["name"] not in ours),
@@ -199,31 +204,16 @@ def resources(replica: ReplicaSpec) -> Document:
 
     Memory has a limit. CPU has none: a limit would stop a rank for the rest of each 100 ms.
     """
-    return dict(_amounts(replica))
+    asked = {name: str(amount) for name, amount in (("cpu", replica.cpu), ("memory", replica.memory)) if amount}
+    limits = {"memory": asked["memory"]} if "memory" in asked else {}
+    if replica.gpus and not replica.claims_devices:
+        limits[replica.device_resource] = str(replica.gpus)
+    return {key: value for key, value in (("requests", asked), ("limits", limits)) if value}
 
 
 def variables(values: dict[str, str]) -> list[Document]:
     """Return these variables as a container's `env`."""
     return [{"name": name, "value": value} for name, value in values.items()]
-
-
-def _grace(place: Place) -> int:
-    given = place.template.get("terminationGracePeriodSeconds")
-    return given if isinstance(given, int) and given else grace_seconds(place.job)
-
-
-def _amounts(replica: ReplicaSpec) -> list[tuple[str, dict[str, str]]]:
-    asked = {name: str(amount) for name, amount in (("cpu", replica.cpu), ("memory", replica.memory)) if amount}
-    limits = {"memory": asked["memory"]} if "memory" in asked else {}
-    if replica.gpus and not replica.claims_devices:
-        limits[replica.device_resource] = str(replica.gpus)
-    return [(key, value) for key, value in (("requests", asked), ("limits", limits)) if value]
-
-
-def _downward() -> list[Document]:
-    """Return the variables that only Kubernetes knows, once the pod exists: its uid and its address."""
-    paths = {names.ENV_POD_UID: "metadata.uid", names.ENV_ADDRESS: "status.podIP"}
-    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
 
 
 def _mounts(place: Place, given: list[Document]) -> list[Document]:
@@ -232,7 +222,8 @@ def _mounts(place: Place, given: list[Document]) -> list[Document]:
     Ours at /dev/shm, /tmp and the checkpoints are left out where the user mounts something.
     """
     usual = {"trainmaster-shm": SHARED_MEMORY, "trainmaster-tmp": TEMPORARY}
-    if _has_checkpoint_volume(place):
+    storage = place.job.spec.checkpoint.storage
+    if not (storage and storage.path):
         usual["trainmaster-checkpoints"] = CHECKPOINT_FOLDER
     beneath = place.trainer_template.get("volumeMounts") or []
     taken = {mount_path(mount) for mount in (*given, *beneath)}
@@ -248,8 +239,3 @@ def mount_path(mount: Any) -> str:
     """Return the normalized path of a mount; empty where it has none."""
     path = mount.get("mountPath") if isinstance(mount, dict) else None
     return posixpath.normpath("/" + path.lstrip("/")) if isinstance(path, str) and path else ""
-
-
-def _has_checkpoint_volume(place: Place) -> bool:
-    storage = place.job.spec.checkpoint.storage
-    return not (storage and storage.path)

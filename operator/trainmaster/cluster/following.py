@@ -120,11 +120,8 @@ def pods_of(access: Access, job: str) -> dict[Replica, list[str]]:
         if names.LABEL_ROLE in labels and all(number.isdigit() for number in numbers):
             place = Replica(labels[names.LABEL_ROLE], int(numbers[0]))
             made.setdefault(place, []).append((int(numbers[1]), pod["metadata"]["name"]))
-    return {place: [name for _, name in sorted(made[place])] for place in sorted(made, key=_in_order)}
-
-
-def _in_order(place: Replica) -> tuple[bool, int]:
-    return place.role != names.WORKER, place.index
+    in_order = sorted(made, key=lambda place: (place.role != names.WORKER, place.index))
+    return {place: [name for _, name in sorted(made[place])] for place in in_order}
 
 
 def log_of(access: Access, pod: str, tail: int | None = None) -> Iterator[bytes]:

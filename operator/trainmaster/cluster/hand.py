@@ -144,9 +144,16 @@ class Hand:
     async def start(self) -> None:
         """Start all parts. This returns at once, while everything is being read."""
         await self._client.open()
-        await self._listen("readiness", Listener(self._readiness_application(), PROBES), self._options.readiness)
+        application = web.Application()
+        application.router.add_get("/readyz", self._readyz)
+        await self._listen("readiness", Listener(application, PROBES), self._options.readiness)
         if self._options.metrics:
-            self._add_gauges()
+            gauge = self.instruments.gauge
+            gauge("trainmaster_leader", lambda: float(self._leads()))
+            gauge("trainmaster_ready", lambda: float(self.ready))
+            gauge("trainmaster_queue_depth", lambda: float(len(self._queue)))
+            gauge("trainmaster_pods", lambda: float(len(self._caches.pods)))
+            gauge("trainmaster_watch_age_seconds", lambda: max(watch.age for watch in self._informers))
             await self._listen("metrics", Listener(self._metrics.application(), SCRAPERS), self._options.metrics)
         for informer in self._informers:
             self._run(informer.run())
@@ -249,14 +256,6 @@ class Hand:
         self.instruments.answered(response.status)
         return response
 
-    def _add_gauges(self) -> None:
-        gauge = self.instruments.gauge
-        gauge("trainmaster_leader", lambda: float(self._leads()))
-        gauge("trainmaster_ready", lambda: float(self.ready))
-        gauge("trainmaster_queue_depth", lambda: float(len(self._queue)))
-        gauge("trainmaster_pods", lambda: float(len(self._caches.pods)))
-        gauge("trainmaster_watch_age_seconds", lambda: max(watch.age for watch in self._informers))
-
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
@@ -287,11 +286,6 @@ class Hand:
             await listener.start(address.host, address.port)
         except OSError as error:
             raise PortError(f"--{option}={address}: {reason(error)}") from error
-
-    def _readiness_application(self) -> web.Application:
-        application = web.Application()
-        application.router.add_get("/readyz", self._readyz)
-        return application
 
     async def _readyz(self, _: web.Request) -> web.Response:
         return web.Response(status=200 if self.ready else 503, text="ok" if self.ready else "reading")

@@ -105,7 +105,9 @@ class Informer:
             try:
                 await self._turning
             except asyncio.CancelledError:
-                if _is_being_cancelled():
+                # This task itself is being cancelled, and not only what it waits for.
+                task = asyncio.current_task()
+                if task is not None and task.cancelling() > 0:
                     raise
             except GoneError:
                 log.info("%s: the version is too old; listing anew", self._path)
@@ -194,9 +196,3 @@ def pause_seconds(failures: int) -> float:
     """Return a random time that grows with each failure in a row, at most LONGEST_PAUSE_SECONDS."""
     longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311  not for secrets
-
-
-def _is_being_cancelled() -> bool:
-    """Return whether this task itself is being cancelled, and not only what it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

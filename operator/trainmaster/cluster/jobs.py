@@ -70,7 +70,12 @@ class JobRecord:
 
     def _parse(self) -> TrainingJob | ValidationError:
         if self.too_deep:
-            return _too_deep()
+            error = PydanticCustomError(
+                "too_deep", "it is nested more than {levels} levels deep", {"levels": nesting.MOST_LEVELS}
+            )
+            return ValidationError.from_exception_data(
+                "TrainingJob", [InitErrorDetails(type=error, loc=("spec",), input=None)]
+            )
         try:
             return TrainingJob.parse(self.document)
         except ValidationError as error:
@@ -99,13 +104,6 @@ def read(document: Document, keep: int = KEPT) -> JobRecord:
     key = Key(metadata.get("namespace", ""), metadata["name"])
     known = sys.intern(phase) if phase in _PHASES else "Unknown"
     return JobRecord(key, str(metadata["uid"]), "" if large else text, deep, large, known, completion_time)
-
-
-def _too_deep() -> ValidationError:
-    why = PydanticCustomError(
-        "too_deep", "it is nested more than {levels} levels deep", {"levels": nesting.MOST_LEVELS}
-    )
-    return ValidationError.from_exception_data("TrainingJob", [InitErrorDetails(type=why, loc=("spec",), input=None)])
 
 
 def invalid(record: JobRecord, error: ValidationError) -> tuple[TrainingJobStatus, PostEvent] | None:

@@ -165,7 +165,11 @@ class Lease:
             except (UnavailableError, TimeoutError) as error:
                 self._tell(f"the lease cannot be reached: {str(error) or 'no answer in time'}")
             except RefusalError as error:
-                self._refused(error)
+                self._lease = None  # read it again: another candidate was faster, or an answer was lost
+                if error.status == HTTPStatus.NOT_FOUND:
+                    self._tell("the lease is gone: nobody may lead without it; install the chart again")
+                elif error.status != HTTPStatus.CONFLICT:
+                    self._tell(f"the lease is refused: {error}")
             pause = RENEW_SECONDS if self.leads else LOOK_SECONDS
             await asyncio.sleep(max(0.0, began + pause - self._now()))
 
@@ -185,28 +189,22 @@ class Lease:
             self._lease = await self._store.get()
             self.tenure.saw(self._lease, self._now())
         if self.tenure.may_take(began):
-            taken = await self._store.put(self._claim(self._lease))
+            # The lease's times are for people: no operator decides by them.
+            spec, now = self._lease.get("spec") or {}, _timestamp()
+            claim = {
+                "holderIdentity": self.tenure.identity,
+                "renewTime": now,
+                "leaseDurationSeconds": int(LEASE_SECONDS),
+            }
+            if spec.get("holderIdentity") != self.tenure.identity:
+                transitions = spec.get("leaseTransitions")
+                claim |= {"acquireTime": now, "leaseTransitions": (transitions or 0) + 1}
+            taken = await self._store.put(_with(self._lease, **claim))
             self._lease = taken
             self.tenure.took(taken, began, self._now())
             if not self.leading.is_set():
                 log.info("this operator leads (%s)", self.tenure.identity)
                 self.leading.set()
-
-    def _claim(self, lease: Document) -> Document:
-        """Return `lease` with us as its holder. Its times are for people: no operator decides by them."""
-        spec, now = lease.get("spec") or {}, _timestamp()
-        claim = {"holderIdentity": self.tenure.identity, "renewTime": now, "leaseDurationSeconds": int(LEASE_SECONDS)}
-        if spec.get("holderIdentity") != self.tenure.identity:
-            transitions = spec.get("leaseTransitions")
-            claim |= {"acquireTime": now, "leaseTransitions": (transitions or 0) + 1}
-        return _with(lease, **claim)
-
-    def _refused(self, error: RefusalError) -> None:
-        self._lease = None  # read it again: another candidate was faster, or an answer was lost
-        if error.status == HTTPStatus.NOT_FOUND:
-            self._tell("the lease is gone: nobody may lead without it; install the chart again")
-        elif error.status != HTTPStatus.CONFLICT:
-            self._tell(f"the lease is refused: {error}")
 
     def _tell(self, trouble: str) -> None:
         """Log a trouble once, and log once that it is over (empty)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.overlay import lay
-from trainmaster.api.replicas import GPU_MODEL, TPU, ReplicaSpec
+from trainmaster.api.replicas import GPU_MODEL, TPU
 from trainmaster.cluster import container
 from trainmaster.cluster.affinity import keeping_away
 from trainmaster.cluster.container import Place, PodSettings
@@ -35,17 +35,6 @@ class TemplateError(Exception):
 def labels(job: TrainingJob) -> dict[str, str]:
     """Return the labels that all objects of a job carry."""
     return {"app.kubernetes.io/managed-by": "trainmaster", names.LABEL_JOB: job.name}
-
-
-def _own_labels(job: TrainingJob) -> dict[str, str]:
-    """Return the labels that the author gave the job, for costs and network policies.
-
-    Reserved ones stay on the job: the Service of the operator selects pods by them, and so does the admission policy.
-    """
-    own = job.metadata.labels.items()
-    return {
-        key: value for key, value in own if f"{names.GROUP}/" not in key and not key.startswith(names.RESERVED_LABELS)
-    }
 
 
 def metadata(job: TrainingJob) -> Document:
@@ -103,7 +92,13 @@ def _pod(place: Place, settings: PodSettings) -> Document:
         if label.startswith(names.RESERVED_LABELS):  # the CRD says so too, but may be older than this operator
             raise ValueError(f"template.metadata.labels: {label} is Trainmaster's own; use a prefix of your own")
     beneath = {key: value for key, value in (template.get("metadata") or {}).items() if key in _FROM_TEMPLATE}
-    told = lay(lay({"labels": _own_labels(job)}, beneath), described)  # the template speaks of the pods alone
+    # The author's labels, for costs and network policies. Reserved ones stay on the job: the Service of the operator
+    # selects pods by them, and so does the admission policy.
+    own = job.metadata.labels.items()
+    own_labels = {
+        key: value for key, value in own if f"{names.GROUP}/" not in key and not key.startswith(names.RESERVED_LABELS)
+    }
+    told = lay(lay({"labels": own_labels}, beneath), described)  # the template speaks of the pods alone
     return {"apiVersion": "v1", "kind": "Pod", "metadata": told, "spec": spec}
 
 
@@ -166,8 +161,11 @@ def _spec(place: Place, settings: PodSettings) -> Document:
     named = place.spec.to_dict()
     given = named.get("tolerations", [])
     beneath = place.template.get("tolerations") or []
+    # NVIDIA's feature discovery labels nodes with their GPU; a TPU has no such label.
+    wanted = place.spec.accelerator
+    gpu_model = {GPU_MODEL: wanted} if wanted and wanted != TPU else {}
     more = {
-        "nodeSelector": {**_gpu_model(place.spec), **named.get("nodeSelector", {})},
+        "nodeSelector": {**gpu_model, **named.get("nodeSelector", {})},
         "tolerations": [*given, *_patience(place.job, [*beneath, *given])],
         "initContainers": [container.installer(settings)] if place.own_image else [],
     }
@@ -180,12 +178,6 @@ def _spec(place: Place, settings: PodSettings) -> Document:
         "containers": [container.trainer(place, settings)],
         **{key: value for key, value in more.items() if value},
     }
-
-
-def _gpu_model(replica: ReplicaSpec) -> dict[str, str]:
-    """Return the node label of NVIDIA's feature discovery for the wanted GPU; empty for a TPU or no wish."""
-    wanted = replica.accelerator
-    return {GPU_MODEL: wanted} if wanted and wanted != TPU else {}
 
 
 def _patience(job: TrainingJob, given: list[Document]) -> list[Document]:

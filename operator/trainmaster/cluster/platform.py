@@ -32,7 +32,6 @@ from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names
-from trainmaster.wire.messages import Orders
 
 log = logging.getLogger("trainmaster.platform")
 
@@ -103,11 +102,22 @@ class ClusterPlatform:
         Raises:
             UnavailableError: not everything has been read yet, or the API server cannot be asked now.
         """
-        await self._until_leading()
+        # The loop goes on where it was once this operator leads.
+        self.turned = time.monotonic()
+        while not self._leads():
+            await asyncio.sleep(WAIT_SECONDS)
+            self.turned = time.monotonic()
         if not self._caches.synced(key.namespace):
             raise UnavailableError("not everything has been read from the API server yet")
         if key in self._unsure:
-            await self._find_out(self._unsure[key])
+            # The cache has to have the job as the API server has it now.
+            job = self._unsure[key]
+            try:
+                self._caches.jobs.learn(await self._client.get(job_path(job)))
+            except RefusalError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise UnavailableError(str(error)) from error
+                self._caches.jobs.unlearn(job.namespace, job.name, job.uid)
             del self._unsure[key]
         self._began = self._began or time.time()
         record = self._caches.jobs.get(*key)
@@ -163,7 +173,11 @@ class ClusterPlatform:
             case actions.GiveOrders() if not self._leads():
                 raise UnavailableError("orders are the leader's to give")
             case actions.GiveOrders(orders=orders):
-                self._give_orders(job, orders)
+                # A pod may have gone since it was observed.
+                there = {record.replica.uid for record in self._caches.pods.group(Key(job.namespace, job.name))}
+                for pod_uid, order in orders:
+                    if pod_uid in there:
+                        self._intake.give_orders(pod_uid, order)
             case actions.PostEvent():
                 self._reporter.post(job, action)
             case actions.CreateReplica(role=role, index=index, incarnation=incarnation):
@@ -174,13 +188,6 @@ class ClusterPlatform:
                 await self._delete_pod(job, name, uid)
             case actions.DeleteJob():
                 await self._delete_job(job)
-
-    async def _until_leading(self) -> None:
-        """Wait while this operator does not lead. The loop then goes on where it was."""
-        self.turned = time.monotonic()
-        while not self._leads():
-            await asyncio.sleep(WAIT_SECONDS)
-            self.turned = time.monotonic()
 
     def forget(self, job_uid: str) -> None:
         """Forget what is remembered of a job that is deleted."""
@@ -232,15 +239,6 @@ class ClusterPlatform:
             return None
         return jobs.read(document, jobs.MOST)
 
-    async def _find_out(self, job: TrainingJob) -> None:
-        """Bring the cache up to date with the job as the API server has it now."""
-        try:
-            self._caches.jobs.learn(await self._client.get(job_path(job)))
-        except RefusalError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise UnavailableError(str(error)) from error
-            self._caches.jobs.unlearn(job.namespace, job.name, job.uid)
-
     async def _status_refused(self, job: TrainingJob, error: RefusalError) -> None:
         """Bring the cache up to date after a refused status, so that the loop next observes what is really there.
 
@@ -260,13 +258,6 @@ class ClusterPlatform:
         self._remember(job, STATUS, obstacle_of(error))
         log.error("%s/%s: the status cannot be written: %s", job.namespace, job.name, error)
         raise UnavailableError(f"the status cannot be written: {error}") from error
-
-    def _give_orders(self, job: TrainingJob, orders: tuple[tuple[str, Orders], ...]) -> None:
-        """Give orders to replicas whose pods still exist: a pod may have gone since it was observed."""
-        there = {record.replica.uid for record in self._caches.pods.group(Key(job.namespace, job.name))}
-        for uid, order in orders:
-            if uid in there:
-                self._intake.give_orders(uid, order)
 
     async def _create_pod(self, job: TrainingJob, role: str, index: int, incarnation: int) -> None:
         try:

@@ -65,6 +65,10 @@ def owner_uid(document: Document) -> str:
 def _replica(pod: Document, labels: dict[str, str]) -> Replica:
     metadata, status = pod["metadata"], pod.get("status") or {}
     terminated = _main_container(status).get("terminated")
+    # The node controller sets Ready to False, and that condition alone, on the pods of a node that does not answer.
+    # Nodes are not asked: a namespaced installation may not read them.
+    ready, containers = condition(status, "Ready"), condition(status, "ContainersReady")
+    node_silent = (ready.get("status"), containers.get("status")) == ("False", "True")
     return Replica(
         role=labels.get(names.LABEL_ROLE, ""),
         index=_number(labels.get(names.LABEL_INDEX)),
@@ -82,7 +86,7 @@ def _replica(pod: Document, labels: dict[str, str]) -> Replica:
         obstacle=obstacle_of(pod),
         revision=(metadata.get("annotations") or {}).get(names.ANNOTATION_REVISION, ""),
         kept_by=_kept_by(pod, terminated),
-        node_silent=_node_is_silent(status),
+        node_silent=node_silent,
     )
 
 
@@ -117,16 +121,6 @@ def _kept_by(pod: Document, terminated: Document | None) -> str:
     containers = (pod.get("status") or {}).get("containerStatuses") or ()
     running = (one.get("name") or "" for one in containers if "running" in (one.get("state") or {}))
     return next(running, "")
-
-
-def _node_is_silent(status: Document) -> bool:
-    """Return whether the pod's node does not answer.
-
-    The node controller then sets Ready to False, and that condition alone, on the pods of the node. Nodes are not
-    asked: a namespaced installation may not read them.
-    """
-    ready, containers = condition(status, "Ready"), condition(status, "ContainersReady")
-    return (ready.get("status"), containers.get("status")) == ("False", "True")
 
 
 def _ending(pod: Document, status: Document, terminated: Document | None) -> Ending | None:

@@ -58,7 +58,8 @@ class Refusals:
 
     def of(self, job_uid: str) -> tuple[Obstacle, ...]:
         """Return the obstacles of a job, each message once per replica that it is about."""
-        self._forget_stale(job_uid)
+        soon = time.monotonic() - STALE_SECONDS
+        self._keep(job_uid, {wish: one for wish, one in self._by_job.get(job_uid, {}).items() if one.until >= soon})
         wishes = self._by_job.get(job_uid, {})
         all_of_it = (refusal.obstacle for wish, refusal in wishes.items() if refusal.told and wish != STATUS)
         return tuple({(obstacle.message, obstacle.name): obstacle for obstacle in all_of_it}.values())
@@ -108,10 +109,6 @@ class Refusals:
     def forget(self, job_uid: str) -> None:
         """Forget all refusals of a job that is deleted."""
         self._by_job.pop(job_uid, None)
-
-    def _forget_stale(self, job_uid: str) -> None:
-        soon = time.monotonic() - STALE_SECONDS
-        self._keep(job_uid, {wish: one for wish, one in self._by_job.get(job_uid, {}).items() if one.until >= soon})
 
     def _keep(self, job_uid: str, wishes: dict[str, _Refusal]) -> None:
         if wishes:

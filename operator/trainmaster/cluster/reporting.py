@@ -52,7 +52,8 @@ class Reporter:
             event = await self._waiting.get()
             for attempt in range(TRIES):
                 try:
-                    await self._client.post(_path(event), event)
+                    path = f"/apis/events.k8s.io/v1/namespaces/{event['metadata']['namespace']}/events"
+                    await self._client.post(path, event)
                     break
                 except UnavailableError:
                     await asyncio.sleep(2**attempt)
@@ -98,7 +99,3 @@ def document(job: TrainingJob, event: PostEvent) -> Document:
 def _clipped(text: str) -> str:
     """Return the text cut to at most LONGEST_NOTE bytes of UTF-8."""
     return text.encode()[: LONGEST_NOTE - 3].decode(errors="ignore") + "..."
-
-
-def _path(event: Document) -> str:
-    return f"/apis/events.k8s.io/v1/namespaces/{event['metadata']['namespace']}/events"

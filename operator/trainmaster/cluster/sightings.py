@@ -9,7 +9,7 @@ import dataclasses
 import time
 from collections.abc import Iterable
 
-from trainmaster.core.states.observed import Obstacle, Replica
+from trainmaster.core.states.observed import Replica
 
 
 class Sightings:
@@ -25,7 +25,11 @@ class Sightings:
         an obstacle does.
         """
         seen, now, before = tuple(replicas), time.time(), self._by_job.pop(job_uid, {})
-        since = {replica.uid: before.get(replica.uid, now) for replica in seen if _timeless(replica.obstacle)}
+        since = {
+            replica.uid: before.get(replica.uid, now)
+            for replica in seen
+            if replica.obstacle is not None and replica.obstacle.since is None
+        }
         if since:
             self._by_job[job_uid] = since
         return tuple(_dated(replica, since.get(replica.uid)) for replica in seen)
@@ -33,10 +37,6 @@ class Sightings:
     def forget(self, job_uid: str) -> None:
         """Forget a job that is deleted."""
         self._by_job.pop(job_uid, None)
-
-
-def _timeless(obstacle: Obstacle | None) -> bool:
-    return obstacle is not None and obstacle.since is None
 
 
 def _dated(replica: Replica, since: float | None) -> Replica:

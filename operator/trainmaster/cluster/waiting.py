@@ -41,7 +41,12 @@ def obstacle_of(pod: Document) -> Obstacle | None:
     status = pod.get("status") or {}
     scheduled = condition(status, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason"):
-        return _without_a_node(scheduled)
+        message = scheduled.get("message") or ""
+        if _VOLUME_MISSING.search(message):
+            return Obstacle("VolumeMissing", message)
+        if _ONE_POD_ONLY.search(message):
+            return Obstacle(CLAIM_OF_ONE_POD, message)
+        return Obstacle(scheduled["reason"], message, seconds(scheduled.get("lastTransitionTime")) or None)
     failing = _failing_container(status)
     if failing or status.get("phase") != ReplicaPhase.PENDING:
         return failing
@@ -49,15 +54,6 @@ def obstacle_of(pod: Document) -> Obstacle | None:
         return _on_its_way(pod, status, scheduled)
     placed = (pod.get("spec") or {}).get("nodeName") or any(_containers(status))
     return None if scheduled or placed else _overlooked(pod)
-
-
-def _without_a_node(scheduled: Document) -> Obstacle:
-    message = scheduled.get("message") or ""
-    if _VOLUME_MISSING.search(message):
-        return Obstacle("VolumeMissing", message)
-    if _ONE_POD_ONLY.search(message):
-        return Obstacle(CLAIM_OF_ONE_POD, message)
-    return Obstacle(scheduled["reason"], message, seconds(scheduled.get("lastTransitionTime")) or None)
 
 
 def _overlooked(pod: Document) -> Obstacle:

@@ -77,16 +77,13 @@ def convert(kind_name: str, spec: Source) -> Document:
     roles.leave({"Evaluator": "has no counterpart: make it a job of its own, which reads the checkpoints of this one"})
     spec.leave(_LEFT)
     training = compact([("framework", kind.framework), ("command", words), ("workingDirectory", pod.working_directory)])
-    made = {"strategy": _strategy(servers is not None), "training": training, "workers": workers, **made}
+    strategy = {"type": "ParameterServer" if servers is not None else "AllReduce"}
+    made = {"strategy": strategy, "training": training, "workers": workers, **made}
     if servers:
         made["parameterServers"] = {"replicas": servers[0], **servers[1].fields}
     if "failurePolicy" in told:
         made.setdefault("failurePolicy", told["failurePolicy"])
     return made
-
-
-def _strategy(has_servers: bool) -> Document:
-    return {"type": "ParameterServer" if has_servers else "AllReduce"}
 
 
 def _trainers(roles: Source, kind: Kind) -> tuple[int, pods.Pod | None]:

@@ -160,17 +160,14 @@ class Connection(asyncio.BufferedProtocol):
         end = self._held.find(_HEAD_ENDS)
         length = end + len(_HEAD_ENDS) if end >= 0 else len(self._held)
         if length > self._limits.head_bytes:
-            self._refuse_head()
+            if self._transport:
+                status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+                self._transport.write(f"HTTP/1.1 {status} {status.phrase}\r\nConnection: close\r\n\r\n".encode())
+                self._transport.close()
         elif end >= 0:
             head, self._held = self._held[:length], self._held[length:]
             self._state = _State.JUDGED
             self._feed(head)
-
-    def _refuse_head(self) -> None:
-        if self._transport:
-            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            self._transport.write(f"HTTP/1.1 {status} {status.phrase}\r\nConnection: close\r\n\r\n".encode())
-            self._transport.close()
 
     def _take_of_body(self, data: bytes) -> None:
         self._missing -= len(data)

@@ -59,7 +59,8 @@ class Connections:
         self._of_speaker: dict[str, dict[Counted, None]] = {}
         self._unread: dict[Counted, None] = {}  # oldest first
         self._open: set[Counted] = set()
-        self._most = _descriptors() - _SPARE_FILES
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = (most if most != resource.RLIM_INFINITY else 1 << 20) - _SPARE_FILES
 
     def __len__(self) -> int:
         return len(self._open)
@@ -98,7 +99,8 @@ class Connections:
     def closed(self, connection: Counted) -> None:
         """Count the connection no more."""
         self._open.discard(connection)
-        self._forget_stranger(connection)
+        self._strangers.pop(connection, None)
+        _drop(self._of_address, connection.address, connection)
         self._unread.pop(connection, None)
         if connection.speaker:
             _drop(self._of_speaker, connection.speaker, connection)
@@ -108,19 +110,9 @@ class Connections:
         for connection in [*self._open]:
             connection.abort()
 
-    def _forget_stranger(self, connection: Counted) -> None:
-        self._strangers.pop(connection, None)
-        _drop(self._of_address, connection.address, connection)
-
 
 def _drop(groups: dict[str, dict[Counted, None]], name: str, connection: Counted) -> None:
     group = groups.get(name, {})
     group.pop(connection, None)
     if not group:
         groups.pop(name, None)
-
-
-def _descriptors() -> int:
-    """Return how many files this process may have open."""
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most if most != resource.RLIM_INFINITY else 1 << 20

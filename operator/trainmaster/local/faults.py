@@ -124,12 +124,9 @@ def event(armed: Armed, fault: Fault) -> PostEvent:
 def costs(armed: Armed, status: TrainingJobStatus) -> tuple[tuple[str, str], ...]:
     """Return each fault with what it cost, by the restart ledger, in the order in which they came."""
     lines = [*status.restarts]
-    return tuple((str(fault), _cost(armed, fault, lines)) for fault in _in_time(armed))
-
-
-def _in_time(armed: Armed) -> list[Fault]:
     never = datetime.max.replace(tzinfo=UTC)
-    return sorted(armed.faults, key=lambda fault: armed.came(fault) or never)
+    in_time = sorted(armed.faults, key=lambda fault: armed.came(fault) or never)
+    return tuple((str(fault), _cost(armed, fault, lines)) for fault in in_time)
 
 
 def _cost(armed: Armed, fault: Fault, lines: list[RestartRecord]) -> str:

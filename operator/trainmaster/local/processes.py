@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from trainmaster.wire.files import open_to_write
 
@@ -55,8 +54,10 @@ async def start(
     Raises:
         OSError: there can be no new process now.
     """
+    # The agent obeys PYTHONPATH only if we ourselves were imported by it.
+    command = (sys.executable, *(_OPTIONS[1:] if found_by_python_path() else _OPTIONS), *_AGENT)
     process = await asyncio.create_subprocess_exec(
-        *_command(),
+        *command,
         env=dict(environment),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -96,25 +97,16 @@ def found_by_python_path() -> bool:
     return any(path and here.startswith(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep))
 
 
-def _command() -> tuple[str, ...]:
-    """Return the agent's command line. It obeys PYTHONPATH only if we ourselves were imported by it."""
-    return (sys.executable, *(_OPTIONS[1:] if found_by_python_path() else _OPTIONS), *_AGENT)
-
-
 async def _pump(
     name: str, process: asyncio.subprocess.Process, log: Path, on_output: OnOutput, on_end: Callable[[], None]
 ) -> None:
     assert process.stdout is not None  # noqa: S101  it was asked for
     with contextlib.suppress(OSError), os.fdopen(open_to_write(log), "ab", 0) as file:
-        await _copy(process.stdout, file, lambda chunk: on_output(name, chunk))
+        while chunk := await process.stdout.read(_CHUNK):
+            on_output(name, chunk)
+            file.write(chunk)
     # Go on reading without a log (a full disk): if its output is not read, an agent waits for ever.
     while chunk := await process.stdout.read(_CHUNK):
         on_output(name, chunk)
     await process.wait()
     on_end()
-
-
-async def _copy(source: asyncio.StreamReader, log: BinaryIO, show: Callable[[bytes], None]) -> None:
-    while chunk := await source.read(_CHUNK):
-        show(chunk)
-        log.write(chunk)

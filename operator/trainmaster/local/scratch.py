@@ -35,7 +35,10 @@ class Scratch:
         Raises:
             OSError: it cannot be created.
         """
-        made = _made_with_room(_MEMORY) or _made(_temporary_folder())
+        temporary = Path(tempfile.gettempdir())
+        if len(str(temporary)) > _LONGEST_HOME:
+            temporary = Path("/tmp")  # noqa: S108
+        made = _made_with_room(_MEMORY) or _made(temporary)
         self._lock = (made / _LOCK).open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.path = made.rename(made.with_name(made.name.removeprefix(".")))
@@ -91,8 +94,3 @@ def _made_with_room(home: Path) -> Path | None:
 def _made(home: Path) -> Path:
     sweep(home)
     return Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=home))
-
-
-def _temporary_folder() -> Path:
-    other = Path(tempfile.gettempdir())
-    return other if len(str(other)) <= _LONGEST_HOME else Path("/tmp")  # noqa: S108

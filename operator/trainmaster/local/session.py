@@ -97,7 +97,7 @@ class Session:
         """Train until the job has ended or was stopped, and return the outcome. No process is left then."""
         platform = self._platform
         async with served(platform.intake.application(), platform.site.scratch / INTAKE) as url:
-            platform.site = _at(platform.site, url)
+            platform.site = dataclasses.replace(platform.site, operator_url=url)
             self._changed()
             reconciler = loop.Reconciler(platform, now)
             try:
@@ -108,7 +108,10 @@ class Session:
         status = platform.job.status
         stopped = self._stops > 0 and not status.finished
         if stopped:
-            status = _parting(status, self._newest_checkpoint())
+            checkpoint = self._newest_checkpoint()
+            where = f"at step {checkpoint.step}" if checkpoint else "before its first checkpoint"
+            message = f"Stopped {where}; another run in the same folder goes on from there."
+            status = dataclasses.replace(status, checkpoint=checkpoint, message=message)
             await platform.write_status(platform.job, status)
         costs = faults.costs(platform.site.armed, status)
         return Outcome(status, stopped, cause_of(status, platform.heartbeats(), self._workdir.logs), costs)
@@ -201,17 +204,6 @@ def _kept(job: TrainingJob, before: TrainingJobStatus) -> TrainingJobStatus:
         running_time=before.running_time,
         resume_before=resumption.still_before(facts),
     )
-
-
-def _parting(status: TrainingJobStatus, checkpoint: CheckpointStatus | None) -> TrainingJobStatus:
-    """Return the status of a run that was stopped, with its checkpoint and a message how to go on."""
-    where = f"at step {checkpoint.step}" if checkpoint else "before its first checkpoint"
-    message = f"Stopped {where}; another run in the same folder goes on from there."
-    return dataclasses.replace(status, checkpoint=checkpoint, message=message)
-
-
-def _at(site: Site, url: str) -> Site:
-    return dataclasses.replace(site, operator_url=url)
 
 
 @contextlib.asynccontextmanager

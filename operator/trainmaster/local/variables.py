@@ -60,8 +60,11 @@ def agent_variables(
 ) -> dict[str, str]:
     """Return all variables of one agent. The user's own cannot replace ours."""
     spec = job.spec.roles[wish.role]
+    # The job's uid is not in the URL, so that the next run resumes.
+    storage = job.spec.checkpoint.storage
+    url = f"{storage.object_store.url.rstrip('/')}/{job.name}" if storage and storage.object_store else None
     plan = dataclasses.replace(
-        environment.training_plan(job), checkpoint_shared=True, checkpoint_url=_url(job), code=None, code_image=False
+        environment.training_plan(job), checkpoint_shared=True, checkpoint_url=url, code=None, code_image=False
     )
     fetched = bool(plan.code_url or plan.code_git)
     if not fetched:  # the folder has it
@@ -73,7 +76,7 @@ def agent_variables(
         **os.environ,
         **device_environment(devices_here(os.environ), spec, wish.index, job.spec.spares),
         **_users_variables(spec.env, [] if fetched else [site.folder, Path.cwd()], bool(plan.command)),
-        names.ENV_CORES: str(_cores(job)),
+        names.ENV_CORES: str(max(1, len(os.sched_getaffinity(0)) // job.spec.workers.replicas)),
         **environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
         names.ENV_TRAINING: codec.encode(plan).decode(),
         names.ENV_POD_UID: uid,
@@ -90,23 +93,9 @@ def agent_variables(
     }
 
 
-def _cores(job: TrainingJob) -> int:
-    """Return a worker's share of this machine's cores."""
-    return max(1, len(os.sched_getaffinity(0)) // job.spec.workers.replicas)
-
-
 def grace_seconds() -> float:
     """Return the seconds between SIGTERM and SIGKILL for ranks: from the environment, else GRACE_SECONDS."""
     try:
         return max(0.0, float(os.environ[names.ENV_GRACE]))
     except (KeyError, ValueError):
         return GRACE_SECONDS
-
-
-def _url(job: TrainingJob) -> str | None:
-    """Return the URL of the job's checkpoints; None without an object store.
-
-    The uid is not in it, so the next run resumes.
-    """
-    storage = job.spec.checkpoint.storage
-    return f"{storage.object_store.url.rstrip('/')}/{job.name}" if storage and storage.object_store else None

@@ -66,18 +66,14 @@ class _Family(Collector):
 
 def _make(instruments: Instruments, records: list[JobRecord]) -> bytes:
     """Return the page. Between two families the event loop has its turn: this thread holds the interpreter's lock."""
-    parts = [generate_latest(instruments.registry), generate_latest(_Family(_counts(records)))]
+    count = GaugeMetricFamily("trainmaster_jobs", "Jobs by phase, those that are over included.", labels=("phase",))
+    for phase, number in sorted(Counter(record.phase for record in records).items()):
+        count.add_metric((phase,), number)
+    parts = [generate_latest(instruments.registry), generate_latest(_Family(count))]
     for text in texts(_told(records)):
         parts.append(text)
         time.sleep(_REST_SECONDS)
     return b"".join(parts)
-
-
-def _counts(records: list[JobRecord]) -> Metric:
-    count = GaugeMetricFamily("trainmaster_jobs", "Jobs by phase, those that are over included.", labels=("phase",))
-    for phase, number in sorted(Counter(record.phase for record in records).items()):
-        count.add_metric((phase,), number)
-    return count
 
 
 def _told(records: Iterable[JobRecord]) -> Iterator[TrainingJob]:
