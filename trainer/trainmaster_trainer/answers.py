@@ -96,7 +96,9 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
         raise ConfigurationError(
             f"spec.training.task: optimizer() of {name} gave {type(optimizer).__name__}. Return an Optimizer."
         )
-    if _has_scheduler(task, optimizer):
+    # `ReduceLROnPlateau` leaves no mark, so attributes are searched.
+    kept = (*getattr(task, "__dict__", {}).values(), *vars(optimizer).values())
+    if hasattr(optimizer.step, _OF_SCHEDULERS) or any(isinstance(one, LRScheduler) for one in kept):
         raise ConfigurationError(
             f"spec.training.task: a scheduler changes the rates of the optimizer of {name}, and no checkpoint would "
             f"know how far it is. Leave it out and override {name}.learning_rate_factor(fraction): the optimizer's "
@@ -115,12 +117,6 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
             "not the model's, so neither other ranks nor a checkpoint would know it. Register it in the model."
         )
     return optimizer
-
-
-def _has_scheduler(task: Task, optimizer: Optimizer) -> bool:
-    """Return whether the optimizer has a scheduler. `ReduceLROnPlateau` leaves no mark, so attributes are searched."""
-    kept = (*getattr(task, "__dict__", {}).values(), *vars(optimizer).values())
-    return hasattr(optimizer.step, _OF_SCHEDULERS) or any(isinstance(one, LRScheduler) for one in kept)
 
 
 def _is_called_alone(step: Callable[..., object]) -> bool:

@@ -47,14 +47,12 @@ class Judge:
         value = figures[name]
         if not math.isfinite(value):
             log.warning("%s of the evaluation after step %d is %s, which is never better.", name, step, value)
-        if math.isfinite(value) and (self.value is None or self._is_better(value, self.value)):
+        sign = -1 if self.aim.mode == "max" else 1
+        if math.isfinite(value) and (self.value is None or sign * value < sign * self.value):
             self.value, self.steps, self.waited = value, [*self.steps[-BESTS + 1 :], step], 0
             return True
         self.waited += 1
         return False
-
-    def _is_better(self, new: float, old: float) -> bool:
-        return new > old if self.aim.mode == "max" else new < old
 
     def plain(self) -> dict[str, Any]:
         """Return what outlives the process, as JSON."""

@@ -101,7 +101,8 @@ def _last_trusted(descriptor: int, trusted: int) -> End:
         first = max(0, position - length)
         lines = (_read(descriptor, first, position) + rest).splitlines(keepends=True)
         for number in range(len(lines) - 1, 0 if first else -1, -1):  # the first one may be half a line
-            step = step_of(lines[number]) if _may_be(lines[number], trusted) else None
+            found = _BEGINNING.match(lines[number])
+            step = step_of(lines[number]) if found is not None and int(found[1]) <= trusted else None
             if step is not None and step <= trusted:
                 return End(first + sum(map(len, lines[: number + 1])), step)
         rest = lines[0] if lines and len(lines[0]) <= MOST_BYTES else b""  # what is longer is no line of ours
@@ -119,12 +120,6 @@ def _lines(descriptor: int, position: int) -> Iterator[bytes]:
         if len(rest) > MOST_BYTES:
             return
     yield rest
-
-
-def _may_be(line: bytes, trusted: int) -> bool:
-    """Return whether this looks like the line of a step up to `trusted`."""
-    found = _BEGINNING.match(line)
-    return found is not None and int(found[1]) <= trusted
 
 
 def _read(descriptor: int, first: int, end: int) -> bytes:

@@ -71,18 +71,15 @@ class _NumpysState:
 
     def now(self) -> Any:
         """Return the present state."""
-        memory = self._look()  # before the state is read: another thread may draw
+        # Before the state is read: another thread may draw.
+        find = getattr(np.random, "get_bit_generator", None)  # the NumPy of an image that is not ours may lack it
+        generator: Any = find() if find else None
+        known = type(generator) is np.random.MT19937
+        memory = ctypes.string_at(generator.ctypes.state_address, _NUMPYS_BYTES) if known else b""
         if not memory or memory != self._memory:
             self._state = np.random.get_state()  # noqa: NPY002 (tasks may draw from it)
             self._memory = memory if memory and self._is_told_by(memory) else b""
         return self._state
-
-    @staticmethod
-    def _look() -> bytes:
-        find = getattr(np.random, "get_bit_generator", None)  # the NumPy of an image that is not ours may lack it
-        generator: Any = find() if find else None
-        known = type(generator) is np.random.MT19937
-        return ctypes.string_at(generator.ctypes.state_address, _NUMPYS_BYTES) if known else b""
 
     def _is_told_by(self, memory: bytes) -> bool:
         _, words, place, has_normal, _ = self._state

@@ -34,7 +34,10 @@ def main() -> int:
         ConfigurationError: the caller shows its message and exits with 78.
     """
     settings = Settings.read(os.environ)
-    _start_logging(settings)
+    form = f"%(asctime)s rank {settings.rank} %(levelname)s %(message)s"
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter(form, ours="trainmaster_trainer"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     go_to(settings.plan.working_directory)
     # Set here as well: a forked process does not read OMP_NUM_THREADS again.
     if settings.threads:
@@ -44,13 +47,6 @@ def main() -> int:
         return train_independently(settings, progress)
     with join(settings) as group:
         return train(settings, group, progress)
-
-
-def _start_logging(settings: Settings) -> None:
-    form = f"%(asctime)s rank {settings.rank} %(levelname)s %(message)s"
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLineFormatter(form, ours="trainmaster_trainer"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def go_to(folder: str | None) -> None:

@@ -31,7 +31,8 @@ def recompute_layers(task: Task, model: nn.Module) -> None:
     except ConfigurationError:
         named = set()
     inside = [one for one in model.modules() if one in named and one is not model and [*one.parameters()]]
-    layers = [one for one in inside if not any(_has_running_means(part) for part in one.modules())]
+    moving = {part for part in model.modules() if isinstance(part, _BatchNorm) and part.track_running_stats}
+    layers = [one for one in inside if moving.isdisjoint(one.modules())]
     if not layers:
         why = "all of them have running means, which a second pass would move twice" if inside else "it names none"
         raise ConfigurationError(
@@ -42,10 +43,6 @@ def recompute_layers(task: Task, model: nn.Module) -> None:
         log.info("%d layers with running means (BatchNorm) keep their activations.", len(inside) - len(layers))
     for layer in layers:
         checkpoint(layer)
-
-
-def _has_running_means(module: nn.Module) -> bool:
-    return isinstance(module, _BatchNorm) and module.track_running_stats
 
 
 def compile_model(model: nn.Module) -> None:

@@ -64,7 +64,11 @@ class ScriptProgress:
         with self.lock:
             self._counted += 1
             if self._counted == 1 and not self.reports:
-                self._begin(own_count)
+                if own_count is not None and own_count > 0:
+                    self._base = self._resumed = own_count - 1
+                elif self._attempt <= 1:
+                    self._resumed = 0
+                # Else it may have resumed from anywhere, and nobody says so: these are the steps since the restart.
             if self.reports:
                 self._write(time.monotonic())  # it lives
             else:
@@ -126,13 +130,6 @@ class ScriptProgress:
     def has_steps(self) -> bool:
         """Return whether there is a step to speak of."""
         return self.reports or self._counted > 0
-
-    def _begin(self, own_count: int | None) -> None:
-        if own_count is not None and own_count > 0:
-            self._base = self._resumed = own_count - 1
-        elif self._attempt <= 1:
-            self._resumed = 0
-        # Else it may have resumed from anywhere, and nobody says so: these are the steps since the restart.
 
     def _advance(self, step: int) -> None:
         now = time.monotonic()

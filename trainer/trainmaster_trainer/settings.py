@@ -67,6 +67,11 @@ class Settings:
         """
         progress = environment.get(names.ENV_PROGRESS_FILE)
         restart = _number(environment, "TORCHELASTIC_RESTART_COUNT", 0)
+        shared_memory = environment.get(names.ENV_SHARED_MEMORY) or "on"
+        if shared_memory not in ("on", "off"):
+            raise ConfigurationError(
+                f"The variable {names.ENV_SHARED_MEMORY} must be on or off, not {shared_memory!r}."
+            )
         return cls(
             plan=_plan(environment),
             checkpoints=Path(_needed(environment, names.ENV_CHECKPOINTS)),
@@ -81,7 +86,7 @@ class Settings:
             progress_file=Path(progress) if progress else None,
             threads=_number(environment, "OMP_NUM_THREADS", 0) or None,
             cores=_known_number(environment, names.ENV_CORES),
-            shared_memory=_switch(environment, names.ENV_SHARED_MEMORY),
+            shared_memory=shared_memory == "on",
             memory=Path(environment[names.ENV_MEMORY]) if environment.get(names.ENV_MEMORY) else None,
             roster_file=Path(environment[names.ENV_ROSTER]) if environment.get(names.ENV_ROSTER) else None,
             resume_before=_known_number(environment, names.ENV_RESUME_BEFORE),
@@ -117,11 +122,3 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
 
 def _known_number(environment: Mapping[str, str], name: str) -> int | None:
     return _number(environment, name, -1) if environment.get(name) else None
-
-
-def _switch(environment: Mapping[str, str], name: str) -> bool:
-    """Return True, unless the variable is set to "off"."""
-    text = environment.get(name) or "on"
-    if text not in ("on", "off"):
-        raise ConfigurationError(f"The variable {name} must be on or off, not {text!r}.")
-    return text == "on"

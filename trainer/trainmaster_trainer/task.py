@@ -243,18 +243,14 @@ def load_task(reference: str, arguments: Mapping[str, Any]) -> Task:
     try:
         return kind(**arguments)
     except (TypeError, ValueError) as error:
-        if _is_weather(error):
+        # A file or download failed: the arguments may be right, even if it is a ValueError.
+        names = (kind.__name__ for kind in type(error).__mro__)
+        away = any("NotFound" in name or "Connection" in name for name in names)
+        if away or isinstance(error, OSError) or is_garbled(error):
             raise
         raise ConfigurationError(
             f"spec.training.arguments: {reference} refused {dict(arguments)}: {error}. It takes {signature}."
         ) from error
-
-
-def _is_weather(error: Exception) -> bool:
-    """Return whether a file or download failed: the arguments may be right, even if it is a ValueError."""
-    names = (kind.__name__ for kind in type(error).__mro__)
-    away = any("NotFound" in name or "Connection" in name for name in names)
-    return away or isinstance(error, OSError) or is_garbled(error)
 
 
 def _find(reference: str) -> type[Task]:

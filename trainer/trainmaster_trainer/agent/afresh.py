@@ -138,13 +138,10 @@ def _differing(wanted: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[s
         matters = name in _State.asked or name.startswith(_READ_AT_START)
         if matters and not name.startswith(_OBEYED) and name not in _LATE and wanted.get(name) != seen.get(name):
             ours = name not in wanted and seen.get(name) == _State.own.get(name)
-            if not (ours or _is_number_of_threads(name, wanted.get(name, ""))):
+            # A number of threads can be set later as well.
+            threads = wanted.get(name, "") if name == "OMP_NUM_THREADS" else ""
+            if not (ours or (threads.isdigit() and int(threads) > 0)):
                 yield name
-
-
-def _is_number_of_threads(name: str, value: str) -> bool:
-    """Return whether this is a number of threads, which can be set later as well."""
-    return name == "OMP_NUM_THREADS" and value.isdigit() and int(value) > 0
 
 
 def _hidden(folder: str) -> Iterator[str]:
@@ -156,12 +153,10 @@ def _hidden(folder: str) -> Iterator[str]:
     for entry in entries:
         name = entry.partition(".")[0]
         there = name in sys.modules and name not in _FIRST and not _is_from(name, folder)
-        if (name in _CUSTOM or there) and _is_module(Path(folder, entry)):
-            yield entry
-
-
-def _is_module(path: Path) -> bool:
-    return path.suffix in (".py", ".so", ".pyc") or (path / "__init__.py").is_file()
+        if name in _CUSTOM or there:
+            path = Path(folder, entry)
+            if path.suffix in (".py", ".so", ".pyc") or (path / "__init__.py").is_file():
+                yield entry
 
 
 def _is_from(name: str, folder: str) -> bool:

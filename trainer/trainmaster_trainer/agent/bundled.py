@@ -117,13 +117,10 @@ def _program() -> str:
 def _use_packages(environment: MutableMapping[str, str], folder: Path) -> None:
     """Have ranks find the packages after our own modules and before the image's, and programs after the image's."""
     ours, _, rest = environment.get("PYTHONPATH", "").partition(os.pathsep)
-    paths = [ours, str(modules_of(folder)), rest] if _is_ours(ours) else [str(modules_of(folder)), ours, rest]
+    is_ours = os.path.isdir(os.path.join(ours, "trainmaster_trainer"))  # noqa: PTH112, PTH118  "" is no path
+    paths = [ours, str(modules_of(folder)), rest] if is_ours else [str(modules_of(folder)), ours, rest]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     environment["PATH"] = os.pathsep.join([environment.get("PATH", os.defpath), str(folder / "bin")])
-
-
-def _is_ours(path: str) -> bool:
-    return os.path.isdir(os.path.join(path, "trainmaster_trainer"))  # noqa: PTH112, PTH118  "" is no path
 
 
 def modules_of(folder: Path) -> Path:

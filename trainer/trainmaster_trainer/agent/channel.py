@@ -49,16 +49,13 @@ class Channel:
             OSError: the other end has gone.
         """
         try:
-            self._send(message, descriptors)
+            data = json.dumps({**message, "descriptors": len(descriptors)}).encode() + b"\n"
+            sent = socket.send_fds(self._socket, [data], list(descriptors)) if descriptors else 0
+            if sent < len(data):  # even a send of nothing fails where the other end has read and gone
+                self._socket.sendall(data[sent:])
         except BlockingIOError:
             self._socket.shutdown(socket.SHUT_WR)
             raise
-
-    def _send(self, message: Dict[str, Any], descriptors: Sequence[int]) -> None:
-        data = json.dumps({**message, "descriptors": len(descriptors)}).encode() + b"\n"
-        sent = socket.send_fds(self._socket, [data], list(descriptors)) if descriptors else 0
-        if sent < len(data):  # even a send of nothing fails where the other end has read and gone
-            self._socket.sendall(data[sent:])
 
     def receive(self) -> List[Received]:
         """Return all messages that are there by now, without waiting.
@@ -71,7 +68,13 @@ class Channel:
         self._bytes = lines.pop()
         if closed and not lines:
             raise EOFError
-        return [self._take(line) for line in lines]
+        received = []
+        for line in lines:
+            message = json.loads(line)
+            count = message.pop("descriptors")
+            taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+            received.append(Received(message, taken))
+        return received
 
     def wait(self) -> List[Received]:
         """Wait until something has come, then return as `receive` does. It is for a process with nothing else to do."""
@@ -99,12 +102,6 @@ class Channel:
             self._bytes += data
             if not data:
                 return False
-
-    def _take(self, line: bytes) -> Received:
-        message = json.loads(line)
-        count = message.pop("descriptors")
-        taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
-        return Received(message, taken)
 
 
 def _descriptors_in(beside: List[Tuple[int, int, bytes]]) -> List[int]:

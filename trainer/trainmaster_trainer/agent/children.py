@@ -69,7 +69,9 @@ class Children:
     def _start_anew(self, message: Dict[str, Any], descriptors: List[int]) -> Tuple[int, Optional[Rest]]:
         if process.threads() == 1:
             return self.fork(lambda: rank.become(message, descriptors))
-        pid = _spawn(message, descriptors)
+        if message["start"] != "rank":
+            raise OSError("only a fork can serve a store, and this process has threads")
+        pid = rank.spawn(message, descriptors)
         self._at_work.add(pid)
         return pid, None
 
@@ -157,7 +159,9 @@ class Children:
             elif end.si_pid in self._at_work:
                 self._at_work.remove(end.si_pid)
                 self._newest_rank = None if end.si_pid == self._newest_rank else self._newest_rank
-                yield _end(end)
+                exited = end.si_code == os.CLD_EXITED
+                signal_name = None if exited else names.signal_name(end.si_status)
+                yield End(end.si_pid, end.si_status if exited else None, signal_name)
 
     def _send_one(self, message: Dict[str, Any], descriptors: List[int]) -> Optional[int]:
         """Give the request to a child that stands by; return its pid, or None where there is none."""
@@ -173,12 +177,6 @@ class Children:
             self._at_work.add(pid)
             return pid
         return None
-
-
-def _spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
-    if message["start"] != "rank":
-        raise OSError("only a fork can serve a store, and this process has threads")
-    return rank.spawn(message, descriptors)
 
 
 def _stand_by(channel: Channel, pages: working_set.Pages) -> int:

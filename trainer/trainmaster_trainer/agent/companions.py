@@ -113,7 +113,7 @@ def _keep(companion: Companion, owner: int, error_file: Optional[str]) -> None:
         why = _run(companion, owner)
     except OSError as error:
         why = f"{companion.title} cannot be started: {error.strerror}: {companion.command[0]}"
-    if why and not _has_ended(owner):
+    if why and not select.select([owner], [], [], 0)[0]:  # the owner has not ended
         if error_file and not Path(error_file).exists():
             errors.write(error_file, CompanionError(why))
         with contextlib.suppress(OSError):  # it has ended just now
@@ -141,10 +141,11 @@ def _run(companion: Companion, owner: int) -> str:
         if ready[-1] in reading:
             data = os.read(ready[-1], 1 << 16)
             reading = reading if data else []
-            _pass_on(data)
+            with contextlib.suppress(OSError):  # nobody reads any more
+                os.write(2, data)
             said = (said + data)[-_MOST_SAID:]
     code = running.wait()
-    how = _way(code)
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     last = last_told(said.decode(errors="replace").splitlines())
     told = f": {last}" if last else ""
     return f"{companion.title} ended {how} before the training was over{told}" if code else ""
@@ -155,16 +156,3 @@ def last_told(lines: List[str]) -> str:
     told = [line for line in lines if line.strip()]
     errors_first = [line for line in told if not _FRAME.match(line)] or told
     return errors_first[-1].strip() if errors_first else ""
-
-
-def _way(code: int) -> str:
-    return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-
-
-def _pass_on(data: bytes) -> None:
-    with contextlib.suppress(OSError):  # nobody reads any more
-        os.write(2, data)
-
-
-def _has_ended(owner: int) -> bool:
-    return bool(select.select([owner], [], [], 0)[0])

@@ -58,15 +58,15 @@ def _forget_special() -> None:
 
 def _remove_modules() -> List[weakref.ReferenceType[types.ModuleType]]:
     """Take the program's modules out of sys.modules: those that nothing else refers to end right here."""
-    found: List[Tuple[str, Any]] = [item for item in sys.modules.items() if _is_the_programs(item[0])]
+    found: List[Tuple[str, Any]] = [
+        (name, module)
+        for name, module in sys.modules.items()
+        if name not in _BEFORE and name.partition(".")[0] not in _LEFT_ALONE
+    ]
     left = [weakref.ref(module) for _, module in found if isinstance(module, types.ModuleType)]
     for name, _ in found:
         del sys.modules[name]
     return left
-
-
-def _is_the_programs(name: str) -> bool:
-    return name not in _BEFORE and name.partition(".")[0] not in _LEFT_ALONE
 
 
 def _clear(variables: Dict[str, Any]) -> None:

@@ -64,7 +64,10 @@ class Engine:
 
     def run(self) -> int:
         """Work until the supervisor leaves; return the process's exit code."""
-        self._watch_signals()
+        signal.set_wakeup_fd(self._reactor.waker, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self._reactor.call(self._terminate))
+        signal.signal(signal.SIGCHLD, lambda *_: self._reactor.call(_reap))
         self._watch_owner()
         self._ranks.open()
         self._put_up()
@@ -88,18 +91,15 @@ class Engine:
         before = self._agent
         self._agent, actions = supervise.step(before, event)
         if self._agent.state != before.state or self._agent.attempt != before.attempt:
-            self._output.say(self._sentence())
+            agent = self._agent
+            failed = agent.exit if agent.state == AgentState.FAILED else None
+            why = _describe(failed) if failed is not None else self._reason
+            self._output.say(f"{self._settings.name}: {agent.state}, attempt {agent.attempt}{why and f': {why}'}")
         if self._agent.state != AgentState.RUNNING:
             self._hang_watch.forget()
         for action in actions:
             self._actions[type(action)](action)
         self._put_up()
-
-    def _sentence(self) -> str:
-        agent = self._agent
-        failed = agent.exit if agent.state == AgentState.FAILED else None
-        why = _describe(failed) if failed is not None else self._reason
-        return f"{self._settings.name}: {agent.state}, attempt {agent.attempt}{why and f': {why}'}"
 
     def _start_ranks(self, action: supervise.StartRanks) -> None:
         self._ranks.start(action.attempt, action.roster)
@@ -137,12 +137,6 @@ class Engine:
         self._handle(supervise.OrdersArrived(orders))
 
     # --- the outside ---
-
-    def _watch_signals(self) -> None:
-        signal.set_wakeup_fd(self._reactor.waker, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: self._reactor.call(self._terminate))
-        signal.signal(signal.SIGCHLD, lambda *_: self._reactor.call(_reap))
 
     def _terminate(self) -> None:
         self._reason = "told to end"

@@ -118,15 +118,12 @@ def users_part(error: BaseException) -> Optional[TracebackType]:
 
 def is_users(filename: str) -> bool:
     """Return whether it is the user's own code: neither ours nor a library's."""
-    return not filename.startswith(("<", *_libraries()))
-
-
-def _libraries() -> Tuple[str, ...]:
-    """Return the folders whose code is not the user's: this package, the standard library, what pip installed."""
+    # Not the user's: this package, the standard library, and what pip installed.
     paths = sysconfig.get_paths()
     folders: List[str] = [*_OURS, paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]]
     folders += site.getsitepackages()
-    return tuple(folder.rstrip(os.sep) + os.sep for folder in folders)
+    libraries = tuple(folder.rstrip(os.sep) + os.sep for folder in folders)
+    return not filename.startswith(("<", *libraries))
 
 
 def say(text: str) -> None:

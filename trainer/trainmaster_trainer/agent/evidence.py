@@ -46,7 +46,9 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
     ours = death.signalled is not None and (own is None or own.time >= death.signalled)
     cause, error = _first_error(death.rank, own, error_files)
     said = "" if error else death.said  # an error of Python's tells more than what is printed of it
-    killed = (death.end.get("signal") == "SIGKILL" and not ours) or _lost_a_data_worker(error)
+    # A process that made samples for the rank may have been killed for memory.
+    lost_a_data_worker = error is not None and _DATA_WORKER_KILLED.search(error.message) is not None
+    killed = (death.end.get("signal") == "SIGKILL" and not ours) or lost_a_data_worker
     return RankEnded(
         attempt=death.attempt,
         rank=death.rank,
@@ -59,11 +61,6 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
         cause=cause,
         said=said,
     )
-
-
-def _lost_a_data_worker(error: Optional[ErrorReport]) -> bool:
-    """Return whether a process that made samples for the rank was killed, perhaps for memory."""
-    return error is not None and _DATA_WORKER_KILLED.search(error.message) is not None
 
 
 def _first_error(

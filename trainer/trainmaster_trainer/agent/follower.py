@@ -72,10 +72,11 @@ class Follower:
             return
         self._starts += 1
         try:
+            variables = {name: value for name, value in os.environ.items() if name not in environment.PRIVATE}
             self._process = subprocess.Popen(
                 _command(self._settings, self._name),
                 cwd=self._settings.plan.working_directory,
-                env=_environment(),
+                env=variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,
@@ -122,10 +123,6 @@ class Follower:
 
     def _later(self) -> None:
         self._reactor.after(_PAUSES[min(self._starts, len(_PAUSES)) - 1], self._start)
-
-
-def _environment() -> Dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in environment.PRIVATE}
 
 
 def _command(settings: Settings, name: str) -> List[str]:

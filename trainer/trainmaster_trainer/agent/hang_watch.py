@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Mapping, Optional
+from typing import Callable, Dict, Optional
 
 from trainmaster.wire.messages import ErrorReport, ExitReport
-from trainmaster.wire.progress import ProgressPage
 
 from trainmaster_trainer.agent import errors, hangs, stacks, supervise
 from trainmaster_trainer.agent.hangs import Policy, Quiet, Verdict
@@ -95,14 +94,18 @@ class HangWatch:
         now, pids = time.monotonic(), self._ranks.pids()
         away, self._last = now - self._last > _AWAY_SECONDS, now
         pages = self._ranks.files.read_all_pages()
-        self._learn(pages, now)
+        ended = max((hangs.evaluated(self._quiet.get(rank), page, now) for rank, page in pages.items()), default=0.0)
+        if ended > self._policy.evaluated:
+            self._policy = replace(self._policy, evaluated=ended)
         looks = {
             rank: hangs.seen(self._quiet.get(rank), rank, page, stacks.is_stopped(pids[rank]), now)
             for rank, page in pages.items()
             if rank in pids
         }
         self._quiet = {rank: hangs.anew(quiet, now) if away else quiet for rank, quiet in looks.items()}
-        activities = self._activities(now)
+        # Ranks that were asked, and have been quiet ever since, are at something that is known.
+        found = {rank: self._activity(quiet, now) for rank, quiet in self._quiet.items()}
+        activities = {rank: activity for rank, activity in found.items() if activity is not None}
         self._quiet = {
             rank: hangs.heard(one, activities.get(rank), now, self._policy) for rank, one in self._quiet.items()
         }
@@ -111,27 +114,13 @@ class HangWatch:
             self._convict(verdict, pids, now)
             return
         self._suspect(verdict, pids)
-        self._look_closer(pids, now)
+        for suspect in hangs.suspects(self._quiet.values(), self._policy, now):
+            asked = self._asked_now(suspect)
+            if asked is None or now >= asked.when + _STACK_AGE_SECONDS:
+                self._ask(suspect, pids[suspect.rank], now)
         self._again()
 
-    def _learn(self, pages: Mapping[int, ProgressPage], now: float) -> None:
-        """Remember how long evaluations take."""
-        ended = max((hangs.evaluated(self._quiet.get(rank), page, now) for rank, page in pages.items()), default=0.0)
-        if ended > self._policy.evaluated:
-            self._policy = replace(self._policy, evaluated=ended)
-
-    def _look_closer(self, pids: Dict[int, int], now: float) -> None:
-        for quiet in hangs.suspects(self._quiet.values(), self._policy, now):
-            asked = self._asked_now(quiet)
-            if asked is None or now >= asked.when + _STACK_AGE_SECONDS:
-                self._ask(quiet, pids[quiet.rank], now)
-
     # --- asking ---
-
-    def _activities(self, now: float) -> Dict[int, str]:
-        """Return what ranks are at, of those that were asked and have been quiet ever since."""
-        found = {rank: self._activity(quiet, now) for rank, quiet in self._quiet.items()}
-        return {rank: activity for rank, activity in found.items() if activity is not None}
 
     def _activity(self, quiet: Quiet, now: float) -> Optional[str]:
         """Return what a rank is at, by its newest whole answer; if none came to several questions, by what there is."""

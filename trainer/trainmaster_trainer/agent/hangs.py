@@ -121,7 +121,8 @@ def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, 
     since = (before.stopped if before is not None and before.stopped is not None else now) if stopped else None
     if before is None:
         return Quiet(rank, page, now, since, entered=now)
-    if _same(page, before.page):
+    # Nothing was written to the page in between.
+    if (page.updated, page.step, page.phase) == (before.page.updated, before.page.step, before.page.phase):
         return replace(before, stopped=since)
     ended = max(0, page.step - before.page.step) if before.page.phase != "load" else 0  # it may resume at any step
     pause = page.phase != _IN_A_STEP or (before.after_pause and not ended)
@@ -241,11 +242,6 @@ def _counted_from(quiet: Quiet, activity: str, slow: float) -> float:
 def _tells(quiet: Quiet) -> bool:
     """Return whether a rank's page says what the rank does: that of a script that takes no steps does not."""
     return quiet.page.updated > 0 and quiet.page.phase != "done"
-
-
-def _same(page: ProgressPage, other: ProgressPage) -> bool:
-    """Return whether nothing was written to the page in between."""
-    return (page.updated, page.step, page.phase) == (other.updated, other.step, other.phase)
 
 
 WORDS = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator, Optional, Tuple
 
 from trainmaster_trainer.agent import process, room
 
@@ -38,17 +38,12 @@ class HugePages:
     def take_one(self) -> None:
         """Move the next piece. One that the kernel refuses, perhaps as it is in use at the moment, stays as it is."""
         if self._pieces is None:
-            self._pieces = iter(_affordable())
+            pieces = [piece for start, end in _own_memory() for piece in _pieces(start, end)]
+            needed = sum(length for _, length in pieces)
+            self._pieces = iter(pieces if room.is_ample(needed, _SHARE) else [])
         address, length = next(self._pieces, (0, 0))
         self.done = not length
         self.of_use = (length > 0 and process.advise(address, length, _COLLAPSE)) or self.of_use
-
-
-def _affordable() -> List[Tuple[int, int]]:
-    """Return all pieces, or none where there is not enough memory for all."""
-    pieces = [piece for start, end in _own_memory() for piece in _pieces(start, end)]
-    needed = sum(length for _, length in pieces)
-    return pieces if room.is_ample(needed, _SHARE) else []
 
 
 def _pieces(start: int, end: int) -> Iterator[Tuple[int, int]]:

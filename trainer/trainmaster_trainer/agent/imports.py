@@ -63,14 +63,16 @@ class Notes:
                     self._waiting.remove(other)
                     self._write(self._line(other, origin))
             if self._variables != os.environ:
-                self._write([_changes(self._variables, os.environ)])
-                self._variables = dict(os.environ)
+                before, self._variables = self._variables, dict(os.environ)
+                both = {*before, *self._variables}
+                changed = [name for name in both if before.get(name) != self._variables.get(name)]
+                self._write([{name: self._variables.get(name) for name in changed}])
             self._waiting.append(name)
 
     def _line(self, name: str, origin: str) -> List[str]:
         """Return the name and the file, or a mark in place of the file where it is not to be imported by others."""
         top = name.partition(".")[0]
-        if top == self._without or not _is_installed(origin):
+        if top == self._without or not (origin.startswith(_INSTALLED) and not origin.endswith("__main__.py")):
             return [name, OUTSIDE]
         return [name, RANKS_OWN if top in _NEVER or not _is_plain_torch() else origin]
 
@@ -83,11 +85,6 @@ def note(path: Optional[str], without: str) -> None:
     """Write down from here on what this process imports, but for the package `without`; nothing without a path."""
     if path:
         sys.meta_path.insert(0, Notes(path, without))
-
-
-def _changes(before: Dict[str, str], now: Any) -> Dict[str, Optional[str]]:
-    names = {*before, *now}
-    return {name: now.get(name) for name in names if before.get(name) != now.get(name)}
 
 
 def _origin(name: str) -> Optional[str]:
@@ -103,10 +100,6 @@ def _is_plain_torch() -> bool:
     """Return whether torch's default dtype is float32, by which imports make the same tensors as elsewhere."""
     torch = sys.modules.get("torch")
     return torch is None or torch.get_default_dtype() is torch.float32
-
-
-def _is_installed(origin: str) -> bool:
-    return origin.startswith(_INSTALLED) and not origin.endswith("__main__.py")
 
 
 def _installed() -> Tuple[str, ...]:
@@ -236,17 +229,13 @@ def _traces() -> Dict[str, Any]:
     """Return what imports must leave as it was."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    path = Path(f"/proc/self/task/{os.getpid()}/children")
     return {
         "a thread": process.threads(),
-        "a child": _children(),
+        "a child": path.read_text().split() if path.exists() else [],
         "a handler of a signal": [signal.getsignal(number) for number in sorted(signal.valid_signals())],
         "shared memory": sum(1 for line in maps if " rw-s " in line),
         "an open file": sorted(path.name for path in Path("/proc/self/fd").iterdir()),
         "another working directory": Path.cwd(),
         "CUDA": cuda is not None and bool(cuda.is_initialized()),
     }
-
-
-def _children() -> List[str]:
-    path = Path(f"/proc/self/task/{os.getpid()}/children")
-    return path.read_text().split() if path.exists() else []

@@ -81,7 +81,9 @@ def install(packages: Packages, folder: Path, code: Path) -> None:
     venv.EnvBuilder(system_site_packages=True, symlinks=True, with_pip=False).create(folder)
     modules = modules_of(folder)
     modules.mkdir(parents=True, exist_ok=True)
-    (modules / _OUR_FOLDERS).write_text("".join(f"{path}\n" for path in _folders_of_modules()), encoding="utf-8")
+    # From these folders this interpreter imports what is installed.
+    installed = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (modules / _OUR_FOLDERS).write_text("".join(f"{path}\n" for path in installed), encoding="utf-8")
     words, variables = _pip(folder)
     log = folder / "pip.log"  # it has the answers of the index, which pip does not print
     owner = os.getpid()
@@ -146,11 +148,6 @@ def _bundled_pip() -> List[str]:
         return []
     near = glob.glob(str(Path(ensurepip.__file__).parent / "_bundled" / "pip-*.whl"))  # noqa: PTH207
     return sorted([*near, *glob.glob("/usr/share/python-wheels/pip-*.whl")])  # noqa: PTH207
-
-
-def _folders_of_modules() -> List[str]:
-    """Return the folders from which this interpreter imports what is installed."""
-    return [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
 
 
 def _without_secrets(text: str) -> str:

@@ -56,7 +56,8 @@ class _Count:
 
     def stepped(self, optimizer: Any, arguments: Any, keywords: Any) -> None:  # noqa: ARG002 torch's protocol
         """Note that this optimizer has stepped. torch calls it after every step of every optimizer."""
-        if _is_compiling():
+        compiler = getattr(sys.modules["torch"], "compiler", None)
+        if compiler is not None and hasattr(compiler, "is_compiling") and bool(compiler.is_compiling()):
             return  # it is no step, but the compiler that reads one
         me = id(optimizer)
         if me not in self._had_their_turn and self._had_their_turn:
@@ -68,11 +69,6 @@ class _Count:
             progress = script_progress.of_this_process()
             if progress is not None:
                 progress.counted(_own_count(optimizer) if first else None)
-
-
-def _is_compiling() -> bool:
-    compiler = getattr(sys.modules["torch"], "compiler", None)
-    return compiler is not None and hasattr(compiler, "is_compiling") and bool(compiler.is_compiling())
 
 
 def _own_count(optimizer: Any) -> Optional[int]:

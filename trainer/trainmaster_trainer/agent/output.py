@@ -125,13 +125,10 @@ class Output:
                 if key.data is not None:
                     self._read(key.data)
             # After the pipes: what a rank said before its end comes before the end.
-            self._run_calls()
-
-    def _run_calls(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._reader, 4096)
-        while self._calls:
-            self._calls.popleft()()
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._reader, 4096)
+            while self._calls:
+                self._calls.popleft()()
 
     def _end(self) -> None:
         for key in [*self._selector.get_map().values()]:

@@ -147,7 +147,10 @@ class Parent:
             self._log(f"the shared warm parent at {path} cannot be reached ({error}); starting an own one")
             self._start_own()
             return
-        self._pid = _listener_at(connection)  # it may be stopped before it says that it is ready
+        # SO_PEERCRED (unix(7)) tells the pid of the listener at the other end; it is 0 where it is hidden from us.
+        layout = struct.Struct("3i")
+        pid, _, _ = layout.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size))
+        self._pid = pid or None  # it may be stopped before it says that it is ready
         self._use(connection)
 
     def _start_own(self) -> None:
@@ -241,10 +244,3 @@ def _what_it_obeys(environment: Mapping[str, str]) -> str:
     """Return a question about the user's variables without which the agent itself runs; empty where there are none."""
     found = sorted(name for name, value in environment.items() if value and name.startswith(("PYTHONHOME", "LD_")))
     return f" Are these variables right: {', '.join(found)}?" if found else ""
-
-
-def _listener_at(connection: socket.socket) -> Optional[int]:
-    """Return the pid of who listens at the other end, see SO_PEERCRED in unix(7); None where it is hidden from us."""
-    layout = struct.Struct("3i")
-    pid, _, _ = layout.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size))
-    return pid or None

@@ -67,7 +67,9 @@ def become(message: Dict[str, Any], descriptors: List[int]) -> Callable[[], int]
         process.rename("tm-store")
         return partial(serve_store, message["host"], message["port"], listener)
     output, errors_to, *inherited = descriptors
-    _redirect(output, errors_to)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (errors_to, 2)):
+        os.dup2(source, target)
     process.close_descriptors(keep=inherited)
     os.environ.clear()
     os.environ.update(message["environment"])
@@ -116,12 +118,6 @@ def serve_store(host: str, port: int, listener: int) -> int:
 
 
 # --- Becoming a process of one's own ---------------------------------------------------------------------------
-
-
-def _redirect(output: int, errors_to: int) -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (output, 1), (errors_to, 2)):
-        os.dup2(source, target)
 
 
 def as_if_started_afresh() -> None:
@@ -252,7 +248,9 @@ def _run_plan(plan: TrainingPlan) -> Any:
     if not plan.command:
         raise BadConfigurationError("training has neither a task nor a command")
     foreign_script.refuse(plan.command, plan.framework, int(os.environ["WORLD_SIZE"]))
-    _make_checkpoint_folder()
+    # On a claim of a cluster the folder of checkpoints is the job's own, and nobody has made it.
+    with contextlib.suppress(OSError, KeyError):  # a script that needs it says so itself
+        Path(os.environ[names.ENV_CHECKPOINTS]).mkdir(parents=True, exist_ok=True)
     words = frameworks.prepare(plan)
     invocation = command.parse(words, sys.executable)
     if invocation.note:
@@ -267,12 +265,6 @@ def _run_plan(plan: TrainingPlan) -> Any:
     if invocation.kind != command.EXECUTE:
         optimizer_steps.count()
     return _RUNNERS[invocation.kind](invocation)
-
-
-def _make_checkpoint_folder() -> None:
-    """Make the folder of the job's checkpoints: on a claim of a cluster it is the job's own, and nobody has made it."""
-    with contextlib.suppress(OSError, KeyError):  # a script that needs it says so itself
-        Path(os.environ[names.ENV_CHECKPOINTS]).mkdir(parents=True, exist_ok=True)
 
 
 def _as_launched(invocation: command.Invocation, launch: torchrun.Launch) -> command.Invocation:

@@ -163,20 +163,16 @@ class Ranks(parent.Listener):
         for rank in self._live.values():
             rank.signalled = rank.signalled or time.time()
             if grace_seconds > 0:
-                self._ask_to_end(rank, for_good)
+                # SIGTERM goes to the rank, but not to its helpers, which it needs to save; below a shell, to the
+                # program. On a laptop a script that minds only Ctrl-C gets what Ctrl-C gives, and can save in `except
+                # KeyboardInterrupt`.
+                by_hand = for_good and self._settings.parent_pid is not None and bool(self._settings.plan.command)
+                if rank.pid is not None:
+                    process.ask_to_end(rank.pid, interrupt=by_hand)
             else:
                 _signal(rank, signal.SIGKILL)
         if grace_seconds > 0:
             self._kill_timer = self._reactor.after(grace_seconds, lambda: self.stop(0.0))
-
-    def _ask_to_end(self, rank: Rank, for_good: bool) -> None:
-        """Send SIGTERM to a rank, but not to its helpers, which it needs to save; below a shell, to the program.
-
-        On a laptop a script that minds only Ctrl-C gets what Ctrl-C gives, and can save in `except KeyboardInterrupt`.
-        """
-        by_hand = for_good and self._settings.parent_pid is not None and bool(self._settings.plan.command)
-        if rank.pid is not None:
-            process.ask_to_end(rank.pid, interrupt=by_hand)
 
     def drop_store(self) -> None:
         """End the store, if it is served here."""

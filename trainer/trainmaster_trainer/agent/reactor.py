@@ -71,7 +71,10 @@ class Reactor:
                 callback: Union[Callback, None] = key.data
                 if callback is not None and key.fd in self._selector.get_map():
                     callback()
-            self._run_timers()
+            while self._timers and self._timers[0][0] <= time.monotonic():
+                _, _, timer = heapq.heappop(self._timers)
+                if not timer.cancelled:
+                    timer.callback()
 
     def stop(self) -> None:
         """Have `run` return after the current callback's round."""
@@ -88,9 +91,3 @@ class Reactor:
         if not self._timers:
             return None
         return max(0.0, self._timers[0][0] - time.monotonic())
-
-    def _run_timers(self) -> None:
-        while self._timers and self._timers[0][0] <= time.monotonic():
-            _, _, timer = heapq.heappop(self._timers)
-            if not timer.cancelled:
-                timer.callback()

@@ -35,7 +35,8 @@ _CANNOT_CONNECT = 255  # as ssh ends
 
 def serve(address: str, port: int, key: str) -> NoReturn:
     """Carry out commands for ever: the agent ends this process."""
-    with socket.create_server((address, port), family=_family(address)) as listener:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, port), family=family) as listener:
         places = threading.BoundedSemaphore(_MOST_AT_ONCE)
         while True:
             connection, _ = listener.accept()
@@ -50,7 +51,11 @@ def _answer(connection: socket.socket, key: str, places: threading.BoundedSemaph
         with connection, connection.makefile("rwb") as stream:
             command = _proved(connection, stream, key)
             if command is not None:
-                stream.write(b"%d\n" % _run(connection, command))
+                running = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL)
+                threading.Thread(target=_end_with, args=(connection, running), daemon=True).start()
+                code = running.wait()
+                code = 128 - code if code < 0 else code  # as a shell tells it
+                stream.write(b"%d\n" % code)
                 stream.flush()
                 connection.shutdown(socket.SHUT_RDWR)  # closing does not end it while another thread reads from it
     except (OSError, ValueError):
@@ -71,14 +76,6 @@ def _proved(connection: socket.socket, stream: io.BufferedRWPair, key: str) -> O
     return command if hmac.compare_digest(proof.encode(), _proof(key, challenge, command).encode()) else None
 
 
-def _run(connection: socket.socket, command: str) -> int:
-    """Run a command line until it or its connection has ended; return its exit code as a shell would."""
-    running = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL)
-    threading.Thread(target=_end_with, args=(connection, running), daemon=True).start()
-    code = running.wait()
-    return 128 - code if code < 0 else code
-
-
 def _end_with(connection: socket.socket, running: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(OSError):
         connection.recv(1)  # a client says no more, so this is its end
@@ -88,7 +85,9 @@ def _end_with(connection: socket.socket, running: subprocess.Popen[bytes]) -> No
 def call(hosts: Path, key: str, host: str, command: Sequence[str]) -> int:
     """Run the command on a host of the table, as ssh would; return its exit code. On the first it is run here."""
     table = json.loads(hosts.read_text(encoding="utf-8"))
-    line = _attached(" ".join(command))
+    # Open MPI's daemon stays in our session, with which it ends.
+    line = re.sub(r"(?<!\S)--daemonize(?!\S)", "", " ".join(command))
+    line = re.sub(r"(?<!\S)(\S*prted)(?!\S)", r"\1 --leave-session-attached", line)
     if host == next(iter(table)):
         os.execv("/bin/sh", ["sh", "-c", line])  # noqa: S606 as ssh would have a shell do
     address, port = table[host]
@@ -99,12 +98,6 @@ def call(hosts: Path, key: str, host: str, command: Sequence[str]) -> int:
         stream.flush()
         answer = stream.readline(_MOST_BYTES)
     return int(answer) if answer.strip().isdigit() else _CANNOT_CONNECT
-
-
-def _attached(line: str) -> str:
-    """Return the command line of Open MPI's daemon so that it stays in our session, with which it ends."""
-    line = re.sub(r"(?<!\S)--daemonize(?!\S)", "", line)
-    return re.sub(r"(?<!\S)(\S*prted)(?!\S)", r"\1 --leave-session-attached", line)
 
 
 def _connected(address: str, port: int) -> socket.socket:
@@ -123,10 +116,6 @@ def _connected(address: str, port: int) -> socket.socket:
 
 def _proof(key: str, challenge: str, command: str) -> str:
     return hmac.new(key.encode(), f"{challenge}\n{command}".encode(), "sha256").hexdigest()
-
-
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def main(arguments: List[str]) -> int:

@@ -111,7 +111,9 @@ class Line:
         if connection.sock is not None:
             connection.sock.settimeout(seconds)
         connection.timeout = seconds
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token()}"}
+        # Every time: the kubelet replaces the file before the token expires.
+        token = Path(self._token_file).read_text(encoding="ascii").strip()
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
         prefix = "" if self._url.scheme == "unix" else self._url.path.rstrip("/")
         connection.request("POST", prefix + names.HEARTBEAT_PATH, body, headers)
         answer = connection.getresponse()
@@ -121,10 +123,6 @@ class Line:
         if answer.status != http.HTTPStatus.OK:
             raise RefusedError(answer.status, content.decode(errors="replace")[:300].strip())
         return content
-
-    def _token(self) -> str:
-        # Every time: the kubelet replaces the file before the token expires.
-        return Path(self._token_file).read_text(encoding="ascii").strip()
 
     def _forget(self) -> None:
         if self._connection is not None:
@@ -229,18 +227,16 @@ class Reporter:
             if refusal.status != _ELSEWHERE or time.monotonic() > self._well + _LEADERLESS_SECONDS:
                 self._say(str(refusal))
             if refusal.status == _GONE:
-                self._told_gone(str(refusal))
+                # Only an operator that has said for long that the job is gone counts, and neither silence nor other
+                # refusals.
+                now = time.monotonic()
+                since = self._gone_since = now if self._gone_since is None else self._gone_since
+                if now - since >= GONE_SECONDS:
+                    self._gone(f"{refusal!s}, for {now - since:.0f} s")
             self._stop.wait(_pause_after(refusal, pauses))
         except _TROUBLE as error:
             self._say(f"the operator at {self._url} is away ({error or type(error).__name__}); going on without it")
             self._stop.wait(pauses.longer())
-
-    def _told_gone(self, why: str) -> None:
-        """Give up once the operator has said for long that the job is gone. Silence and other refusals never count."""
-        now = time.monotonic()
-        since = self._gone_since = now if self._gone_since is None else self._gone_since
-        if now - since >= GONE_SECONDS:
-            self._gone(f"{why}, for {now - since:.0f} s")
 
     def _send(self, line: Line, hold: bool, seconds: float) -> None:
         heartbeat = self._status_collector.compose(hold)

@@ -56,7 +56,7 @@ class StoreKeeper:
         if self._store is not None and self._store.rendezvous == roster.rendezvous:
             return True  # only this replica starts anew, the others have been at this store all the time
         self._retire()
-        if _same_place(roster.rendezvous, self._offer.rendezvous):
+        if (roster.rendezvous.port, roster.rendezvous.key) == (self._offer.rendezvous.port, self._offer.rendezvous.key):
             self._store, self._next = self._next or _Store(roster.rendezvous, None), None
             self._store.rendezvous, self._store.listener = roster.rendezvous, self._offer.take()
             if self._store.pid is not None:
@@ -149,7 +149,3 @@ class StoreKeeper:
         if self._store is not None:
             self._store.identity = 0
             self._store = self._store if self._store.listener is not None else None
-
-
-def _same_place(one: Rendezvous, other: Rendezvous) -> bool:
-    return (one.port, one.key) == (other.port, other.key)

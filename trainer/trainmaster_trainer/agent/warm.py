@@ -25,7 +25,7 @@ from trainmaster.wire import names
 from trainmaster_trainer.agent import afresh, imports, process, rank, rehearsal
 from trainmaster_trainer.agent.branch import BRANCH
 from trainmaster_trainer.agent.channel import Channel, Received
-from trainmaster_trainer.agent.children import Children, End, Rest
+from trainmaster_trainer.agent.children import Children, Rest
 
 # On torch 2.15 a DDP script imports nothing more than this up to its second step. Each entry has been measured:
 # torch._dynamo alone, which the first optimizer imports, takes as long as torch itself.
@@ -190,12 +190,9 @@ class WarmParent:
             while self._wake.recv(4096):
                 pass
         for end in self._children.reap():
-            self._tell(end)
-
-    def _tell(self, end: End) -> None:
-        work = self._work.pop(end.pid)
-        if work.client in self._clients:
-            _say(work.client, {"ended": work.identity, "code": end.code, "signal": end.signal})
+            work = self._work.pop(end.pid)
+            if work.client in self._clients:
+                _say(work.client, {"ended": work.identity, "code": end.code, "signal": end.signal})
 
     def _kill(self, pids: List[int]) -> None:
         for pid in pids:

@@ -130,16 +130,13 @@ class Messages:
         while not message.done:
             if self._move_all():
                 continue
-            if self._alone(lane):
+            # Nothing else has to be moved meanwhile.
+            if not any(other.waiting for other in self._lanes if other is not lane):
                 lane.ready.wait(partial(self._watch, peer, deadline))
                 lane.take_turn()
             else:
                 time.sleep(_PAUSE_SECONDS)
                 self._watch(peer, deadline)
-
-    def _alone(self, lane: Lane) -> bool:
-        """Return whether nothing else has to be moved meanwhile."""
-        return not any(other.waiting for other in self._lanes if other is not lane)
 
     def _watch(self, peer: int, deadline: float) -> None:
         if not self._segments[peer].owner_lives():

@@ -25,7 +25,7 @@ from trainmaster.wire.strategies import INDEPENDENT
 from trainmaster_trainer.agent import errors
 from trainmaster_trainer.carried import Carried
 from trainmaster_trainer.checkpoint.memory import Memory
-from trainmaster_trainer.checkpoint.resume import Resumed, resume
+from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.errors import (
     ConfigurationError,
@@ -103,22 +103,22 @@ class _Keeper:
         self._stop_asked = False
         self._stride = 1  # steps of the training for each call of step()
         self.last = self.begun_at = self._saved = resumed.step
-        self._listen()
+        # SIGTERM asks for a stop after the next step, unless the script has a handler of its own for it.
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._asked)
         # Before the interpreter refuses new threads; `atexit` comes later.
         threading._register_atexit(self._finish, os.getpid())  # type: ignore[attr-defined]  # noqa: SLF001
         progress.went_on(resumed.step, resumed.durable_step)
         # Not before the next step: a loader that is asked for its state begins, and the script may not be ready for it.
-        self._owes = self._must_save(resumed)
+        # The attempt before died over a save, or the state that it goes on from is another job's.
+        missed = self._saver.missed(resumed.durable_step, resumed.step)
+        self._owes = resumed.is_borrowed or resumed.some_lack or missed
         if resumed.durable_step < resumed.step == self._objects.total:  # there will be no further step
             self._save(resumed.step)
             self._insist(resumed.step)
         self._measures.leave_if_stopped()
         self._ended = time.monotonic()
-
-    def _must_save(self, resumed: Resumed) -> bool:
-        """Return whether the attempt before died over a save, or the state that it goes on from is another job's."""
-        missed = self._saver.missed(resumed.durable_step, resumed.step)
-        return resumed.is_borrowed or resumed.some_lack or missed
 
     def step(self, n: int) -> None:
         """Note that `n` steps are done. All ranks call it after the same ones."""
@@ -227,12 +227,6 @@ class _Keeper:
         else:
             log.warning("Asked to stop: left at step %d, which is not saved: %s", n, self._saver.problem)
         raise SystemExit(EXIT_STOPPED)
-
-    def _listen(self) -> None:
-        """Let SIGTERM ask for a stop after the next step, unless the script has a handler of its own for it."""
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._asked)
 
     def _asked(self, _signal: int, _frame: FrameType | None) -> None:
         self._stop_asked = True

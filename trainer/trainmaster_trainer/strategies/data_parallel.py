@@ -121,14 +121,11 @@ class DataParallel(WholeModel):
         self.gradients.stepped()
         share(self.model.buffers())  # such as running means, which each rank changes by its own share
         share_extra_state(self._with_extra_state)
-        self._compare_copies()
-        return loss
-
-    def _compare_copies(self) -> None:
-        """Compare the ranks' parameters in steps 2, 4, 8 ... of this process; the first step is urgent and left out."""
+        # The ranks' parameters are compared in steps 2, 4, 8 ... of this process; the first step is urgent.
         self._steps += 1
         if 1 < self._steps <= EARLY and is_looked_at(self._steps):
             check_equal(dict(self.model.named_parameters()), self.group.device)
+        return loss
 
     @override
     def check_gradients(self) -> None:

@@ -167,7 +167,10 @@ class Pipe:
         """Take one training step. Return the batch's mean loss on the last stage, None on the others."""
         owner, relay = self._owner, self._relay
         parts = split(batch, self._timetable.count(batch.smallest, relay.stages))
-        schedule = self._schedule(parts)
+        key = (*signature(parts[0].inputs), ((len(parts),), torch.int64))
+        if key not in self._schedules:
+            self._schedules[key] = self._make_schedule(parts)
+        schedule = self._schedules[key]
         self._weight = batch.weight(owner.axes.data * owner.axes.sharded)
         self._loss = torch.zeros((), device=owner.group.device)
         owner.share_buffers()
@@ -187,13 +190,6 @@ class Pipe:
         loss = told.mean_for("Pipeline") * part.fraction
         self._loss += loss.detach()
         return self._owner.numerics.scaled(loss * self._weight)
-
-    def _schedule(self, parts: list[MicroBatch]) -> Any:
-        """Return torch's schedule for batches of this shape."""
-        key = (*signature(parts[0].inputs), ((len(parts),), torch.int64))
-        if key not in self._schedules:
-            self._schedules[key] = self._make_schedule(parts)
-        return self._schedules[key]
 
     def _make_schedule(self, parts: list[MicroBatch]) -> Any:
         from torch.distributed import pipelining  # noqa: PLC0415 (half a second that other strategies need not wait)

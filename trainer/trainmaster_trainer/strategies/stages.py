@@ -47,9 +47,11 @@ def cut(model: nn.Module, layers: Sequence[Layer], stages: int) -> list[list[Lay
     blocks = blocks_of(layers)
     if stages > len(blocks):
         names = ", ".join(block[0][0] for block in blocks)
+        most = len(blocks)
+        numbers = "1" if most == 1 else f"2 to {most}" if most > 2 else "2"  # noqa: PLR2004
         raise ConfigurationError(
             f"spec.strategy: {stages} pipeline stages, one per rank, are more than the model can be cut into: it has "
-            f"{len(blocks)} layers with parameters ({names}). Use {_numbers(len(blocks))} stages: lower "
+            f"{len(blocks)} layers with parameters ({names}). Use {numbers} stages: lower "
             "spec.workers.replicas (or gpus, or mesh.pipeline), or give the model more layers."
         )
     runs = [list(itertools.chain(*blocks[begin:end])) for begin, end in bounds(blocks, stages)]
@@ -133,7 +135,3 @@ def _held_once(layer: nn.Module) -> Iterator[nn.Module | Tensor]:
     yield from layer.parameters()
     if any(True for _ in layer.buffers()):
         yield layer
-
-
-def _numbers(most: int) -> str:
-    return "1" if most == 1 else f"2 to {most}" if most > 2 else "2"  # noqa: PLR2004

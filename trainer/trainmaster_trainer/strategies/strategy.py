@@ -146,7 +146,12 @@ class WholeModel(Strategy):
         self.model = make_model(task).to(group.device)
         self.make_optimizer(self.model)
         self._gradients_ready = 0.0
-        self._note_when_gradients_are_ready()
+        # The first layer's gradient comes last: after it, a rank waits for its peers. One hook on one parameter costs
+        # a microsecond. On a GPU, where kernels run behind the host's back, the host seldom waits here, and the time
+        # says little.
+        first = next((parameter for parameter in self.model.parameters() if parameter.requires_grad), None)
+        if first is not None:
+            first.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
 
     def make_optimizer(self, model: nn.Module) -> None:
         """Make the task's optimizer over `model`; both together are the state."""
@@ -176,16 +181,6 @@ class WholeModel(Strategy):
     def check_gradients(self) -> None:
         """Check the gradients before the optimizer's step. A subclass that finds them wrong raises an error."""
         return
-
-    def _note_when_gradients_are_ready(self) -> None:
-        """Note when the first layer's gradient is there. It comes last: after it, a rank waits for its peers.
-
-        One hook on one parameter: it costs a microsecond. On a GPU, where kernels run behind the host's back, the
-        host seldom waits here, and the time says little.
-        """
-        first = next((parameter for parameter in self.model.parameters() if parameter.requires_grad), None)
-        if first is not None:
-            first.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
 
     def _note(self, _: Tensor) -> None:
         self._gradients_ready = time.monotonic()

@@ -114,14 +114,12 @@ class VirtualRanks(WholeModel):
         own = batch.part(first - offset, end - offset)
         self.optimizer.zero_grad()
         loss = self.numerics.backward(own, self.loss, own.size / batch.global_size)
-        return Subtree(virtual, 1, self._gradients()), loss * (own.size / batch.size)
-
-    def _gradients(self) -> Tensor:
-        """Return all gradients in one vector, zeros for a missing one; then for each parameter 1, or 0 if missing."""
+        # All gradients are in one vector, zeros for a missing one; then for each parameter 1, or 0 if it is missing.
         check_same_trained("reproducible: true", self._trained, self.model, may_rest=True)
         found = [torch.zeros_like(one) if one.grad is None else one.grad for one in self._trained]
         have = torch.tensor([one.grad is not None for one in self._trained], device=self.group.device)
-        return torch.cat([*(gradient.flatten() for gradient in found), have.to(found[0].dtype)])
+        gradients = torch.cat([*(gradient.flatten() for gradient in found), have.to(found[0].dtype)])
+        return Subtree(virtual, 1, gradients), loss * (own.size / batch.size)
 
     def _put_gradients(self, total: Tensor) -> None:
         """Put the whole batch's gradients into the parameters; None where no share's loss depends on a parameter."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
@@ -75,16 +74,12 @@ class Digits(Task):
 
 def _split() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Return training and test samples: the same split at any time and place."""
-    table = _table()
+    # There is one row per digit: 64 pixels from 0 to 16, and which digit it is. The shape is (1797, 65).
+    content = zlib.decompress((Path(__file__).parent / "data" / "digits.zlib").read_bytes())
+    table = np.frombuffer(content, np.uint8).reshape(-1, 65)
     images = torch.tensor(table[:, :64] / 16.0, dtype=torch.float32)
     labels = torch.tensor(table[:, 64], dtype=torch.int64)
     # The legacy generator, because its stream never changes.
     order = torch.from_numpy(np.random.RandomState(0).permutation(len(labels)))
     test, train = order[:TEST_SAMPLES], order[TEST_SAMPLES:]
     return (images[train], labels[train]), (images[test], labels[test])
-
-
-def _table() -> NDArray[np.uint8]:
-    """Return one row per digit: 64 pixels from 0 to 16, and which digit it is. Shape (1797, 65)."""
-    content = zlib.decompress((Path(__file__).parent / "data" / "digits.zlib").read_bytes())
-    return np.frombuffer(content, np.uint8).reshape(-1, 65)

@@ -110,21 +110,20 @@ class Follower:
             try:
                 what()
             except Exception as error:  # noqa: BLE001 whatever a library may raise
-                self._report(_text(error))
+                text = _ADDRESS.sub("", " ".join(str(error).split()))[:_LONGEST_TEXT]
+                text = text if isinstance(error, MissingLibraryError) else f"{type(error).__name__}: {text}"
+                self._report(text)
             else:
                 self.busy_since = None
                 self._report("")
                 return
             self.busy_since = None
-            self._wait(pause)
+            # Once the job has ended, or as it ends, the wait is only a moment.
+            if self.ended.is_set():
+                time.sleep(min(pause, _FIRST_PAUSE_SECONDS))
+            else:
+                self.ended.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-
-    def _wait(self, seconds: float) -> None:
-        """Wait, but only a moment once the job has ended, or as it ends."""
-        if self.ended.is_set():
-            time.sleep(min(seconds, _FIRST_PAUSE_SECONDS))
-        else:
-            self.ended.wait(seconds)
 
     def _tell(self, news: News) -> None:
         tracker = self._tracker or self._begun()
@@ -167,11 +166,6 @@ class Follower:
             self._saved.write(self._state_file)
         except OSError as error:
             self._report(f"how far it was told cannot be kept in {self._state_file}: {error}")
-
-
-def _text(error: Exception) -> str:
-    text = _ADDRESS.sub("", " ".join(str(error).split()))[:_LONGEST_TEXT]
-    return text if isinstance(error, MissingLibraryError) else f"{type(error).__name__}: {text}"
 
 
 class Reports:

@@ -95,7 +95,12 @@ class Tail:
             if point is not None:
                 points.append(point)
                 good.append(Mark(position - len(line), position, point.step, _digest(line)))
-        return News(points, cut_after, tuple(_thinned(good)))
+        # Of the older half every second mark is dropped, again and again.
+        marks = good
+        while len(marks) > _MOST_MARKS:
+            half = len(marks) // 2
+            marks = marks[:half:2] + marks[half:]
+        return News(points, cut_after, tuple(marks))
 
     def _parsed(self, line: bytes) -> Point | None:
         try:
@@ -123,14 +128,6 @@ def _lines(descriptor: int, position: int) -> list[bytes]:
             break
     lines = data.splitlines(keepends=True)
     return (lines if data.endswith(b"\n") else lines[:-1])[:MOST_AT_ONCE]
-
-
-def _thinned(marks: list[Mark]) -> list[Mark]:
-    """Return at most so many marks: of the older half every second one, again and again."""
-    while len(marks) > _MOST_MARKS:
-        half = len(marks) // 2
-        marks = marks[:half:2] + marks[half:]
-    return marks
 
 
 @dataclass

@@ -30,7 +30,8 @@ def prepare(plan: TrainingPlan) -> Sequence[str]:
     """
     if plan.framework is None:
         return plan.command
-    position = position_of(plan, _roster(), os.environ)
+    roster = codec.decode(Roster, Path(os.environ[names.ENV_ROSTER]).read_bytes())
+    position = position_of(plan, roster, os.environ)
     told = instructions(plan.framework, position)
     os.environ.update(told.variables)
     for name, value in told.defaults.items():
@@ -59,10 +60,6 @@ def instructions(framework: str, position: Position) -> Instructions:
     adapter = importlib.import_module(f"{__name__}.{traits.adapter}")
     told: Instructions = adapter.instruct(position)
     return told
-
-
-def _roster() -> Roster:
-    return codec.decode(Roster, Path(os.environ[names.ENV_ROSTER]).read_bytes())
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

@@ -34,7 +34,8 @@ def instruct(position: Position) -> Instructions:
     """Return the head as a companion for the first worker, and a node in place of the command for the others."""
     first = position.first
     head = first.at.replace(first.address, _host(position, first.replica))
-    folder = _folder(position)
+    # Paths of Ray's sockets may have 107 characters only, so the folder is not the attempt's.
+    folder = f"/tmp/tm-ray-{hashlib.sha256(position.key.encode()).hexdigest()[:12]}"  # noqa: S108 Ray makes it for its user
     variables = {
         "RAY_ADDRESS": head,
         "RAY_AUTH_MODE": "token",
@@ -58,8 +59,3 @@ def _host(position: Position, replica: int) -> str:
     """Return the address of a replica. On a laptop each has one of its own, as Ray takes 127.0.0.1 for a mistake."""
     address = ipaddress.ip_address(position.replicas[replica][0].address)
     return str(address + replica + 1 if address.is_loopback and address.version == 4 else address)  # noqa: PLR2004
-
-
-def _folder(position: Position) -> str:
-    """Return a folder for Ray's sockets, whose paths may have 107 characters only: so it is not the attempt's."""
-    return f"/tmp/tm-ray-{hashlib.sha256(position.key.encode()).hexdigest()[:12]}"  # noqa: S108 Ray makes it for its user

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import sys
-from typing import Any, Dict, Mapping
+from typing import Any, Dict
 
 from trainmaster.wire import names
 
@@ -38,11 +38,15 @@ def instruct(position: Position) -> Instructions:
         base = f"{position.folder}/ml" if laptop else _ITS_BASE
     first, *others = position.command
     program = position.interpreter if first.rpartition("/")[2].startswith("python") else first
+    # SageMaker's hyperparameters are texts, which hold JSON unless they were texts before.
+    hyperparameters = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in position.arguments.items()
+    }
     told = {
         "base": base,
         "command": [program, *others],
         "replica": position.me.replica,
-        "hyperparameters": _hyperparameters(position.arguments),
+        "hyperparameters": hyperparameters,
         "resources": _resources(position),
     }
     return Instructions(
@@ -51,11 +55,6 @@ def instruct(position: Position) -> Instructions:
         files={_CONTAINER: json.dumps(told)},
         command=(sys.executable, "-m", sagemaker_container.__name__, f"{position.folder}/{_CONTAINER}"),
     )
-
-
-def _hyperparameters(arguments: Mapping[str, Any]) -> Dict[str, str]:
-    """Return them as SageMaker does: each is a text, which holds JSON unless it was a text before."""
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in arguments.items()}
 
 
 def _resources(position: Position) -> Dict[str, Any]:

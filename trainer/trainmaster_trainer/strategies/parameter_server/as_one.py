@@ -101,7 +101,11 @@ class AsOne:
                 joined[key] = counters[0].clone()
                 if not bool((counters == counters[0]).all()):
                     return None
-            elif all(_is_like(value, self._parameters[name]) for name, value in values.items()):
+            elif all(
+                isinstance(value, Tensor)
+                and (value.dtype, value.shape) == (self._parameters[name].dtype, self._parameters[name].shape)
+                for name, value in values.items()
+            ):
                 (joined[key],) = self._layout.pack(values)
             else:
                 return None
@@ -112,7 +116,3 @@ class AsOne:
             views = {} if key == COUNTER else self._layout.views([value])
             for name, parameter in self._parameters.items():
                 self._optimizer.state[parameter][key] = views.get(name, value)
-
-
-def _is_like(value: Any, parameter: Tensor) -> bool:
-    return isinstance(value, Tensor) and (value.dtype, value.shape) == (parameter.dtype, parameter.shape)

@@ -53,7 +53,11 @@ class TicketQueue:
         with self.changing():
             self.present.add(asker.caller)
             self._note(asker.caller, asker.values)
-            self._drop_predecessor(asker.caller)
+            # Earlier processes of a worker that died and is there again hold tickets.
+            book, caller = self.book, asker.caller
+            for holder in book.holders if book else []:
+                if book and isinstance(holder, Caller) and holder.rank == caller.rank and holder.life != caller.life:
+                    book.drop(holder)
             order = self._order(asker)
             if order is None:
                 self._pending_requests.add(asker)
@@ -101,8 +105,11 @@ class TicketQueue:
             first = min(self._member.directory.workers, default=asker.caller.rank)
             last = {"last": codec.to_plain(self.last)} if self.last else {}
             return self._reply("end", {"evaluate": self.evaluates and asker.caller.rank == first, **last})
-        if self.trial is not None and not self.is_unsettled and asker.caller == self._examiner():
-            return self._reply("evaluate", {"step": self.trial})
+        # Of the workers that are connected, the one of the lowest rank evaluates.
+        if self.trial is not None and not self.is_unsettled:
+            examiner = min(self.present, key=lambda caller: caller.rank, default=None)
+            if asker.caller == examiner:
+                return self._reply("evaluate", {"step": self.trial})
         # Is it told to stop alone, or are all? That shows within a moment; then server 0 needs its work for a cut.
         stopping, all_stop = asker.values.get("stopping"), self._member.stop.is_set()
         ticket = None if stopping and not all_stop else self._take(asker.caller)
@@ -111,10 +118,6 @@ class TicketQueue:
         if not asker.is_impatient:
             return None
         return self._reply("leave" if stopping and not (all_stop and not self.is_over) else "wait", {})
-
-    def _examiner(self) -> Caller | None:
-        """Return the worker that evaluates: of those that are connected, the one of the lowest rank."""
-        return min(self.present, key=lambda caller: caller.rank, default=None)
 
     def _release_the_impatient(self) -> None:
         """Answer workers before their time is up: a worker that hears nothing at all takes this server for dead."""
@@ -140,13 +143,6 @@ class TicketQueue:
             self.moments |= dict.fromkeys(range(before + 1, book.complete + 1), now)
         if book.complete >= book.gate:
             self.due.notify_all()
-
-    def _drop_predecessor(self, caller: Caller) -> None:
-        """Free the tickets of earlier processes of a worker that died and is there again."""
-        book = self.book
-        for holder in book.holders if book else []:
-            if book and isinstance(holder, Caller) and holder.rank == caller.rank and holder.life != caller.life:
-                book.drop(holder)
 
     def _take(self, caller: Caller) -> Ticket | None:
         if self.book is None or self.is_unsettled:
