@@ -1,4 +1,4 @@
-"""What a task's loss() gives for a part of a batch: a mean over samples, or a sum with how much was added up.
+"""Read what a task's loss() gives for a part of a batch: a mean over samples, or a sum with how much was added up.
 
 A mean over tokens is no mean over samples: ranks and micro-batches have different numbers of tokens that count. So such
 a loss comes as a pair, and what is trained is the sum over the whole batch by the count of the whole batch: gradients

@@ -170,7 +170,7 @@ class _Pickled:
 
 @dataclass(frozen=True)
 class Failure:
-    """What a data worker raised. The rank raises the same, so that evidence and fingerprint are those of the task."""
+    """A failure is what a data worker raised. The rank raises it again, with evidence and fingerprint of the task."""
 
     kind: str
     text: str

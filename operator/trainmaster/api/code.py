@@ -23,7 +23,7 @@ class Bundle(Model):
     commit: _Commit | None = None
     """The git commit that was checked out."""
     dirty: bool = False
-    """Whether the folder differed from that commit."""
+    """`dirty` is true if the folder differed from that commit."""
 
 
 class CodeUrl(Model):
@@ -42,7 +42,7 @@ it."""
     commit: _Commit | None = None
     """The git commit that was checked out, as `trainmaster submit` says."""
     dirty: bool = False
-    """Whether the folder differed from that commit."""
+    """`dirty` is true if the folder differed from that commit."""
 
 
 class CodeGit(Model):
@@ -63,11 +63,11 @@ class CodeImage(Model):
     reference: Place
     """The image with its digest: registry/code@sha256:... A tag could be another code tomorrow."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    """When the node asks the registry. Unset: IfNotPresent."""
+    """`pullPolicy` says when the node asks the registry. Unset: IfNotPresent."""
 
 
 class Code(Model):
-    """Where the code comes from that is not in the image. Exactly one of the members."""
+    """The code that is not in the image comes from here. Set exactly one of the members."""
 
     bundle: Bundle | None = None
     """A bundle of files in ConfigMaps of the job, made by `trainmaster submit`. On a laptop it is not used: the \
@@ -81,7 +81,7 @@ folder of this file has the code."""
 
 
 class Wheels(Model):
-    """A folder with wheels, from which alone pip installs: no index is asked. Exactly one of the members."""
+    """pip installs from a folder with wheels alone: no index is asked. Set exactly one of the members."""
 
     persistent_volume_claim: ClaimReference | None = None
     """A PersistentVolumeClaim with the wheels at its top, mounted read-only. On a laptop it is not there, and the \
@@ -99,5 +99,5 @@ installed again."""
     requirements: Place | None = None
     """A file of requirements in the code, for example requirements.txt; relative to workingDirectory."""
     wheels: Wheels | None = None
-    """Where wheels lie. Unset: the index that PIP_INDEX_URL in workers.env says (valueFrom a Secret if it has a \
-password), else PyPI."""
+    """`wheels` is where wheels lie. Unset: the index that PIP_INDEX_URL in workers.env says (valueFrom a Secret if it \
+has a password), else PyPI."""

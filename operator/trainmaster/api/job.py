@@ -23,7 +23,7 @@ from trainmaster.wire.strategies import WHOLE_MODELS
 
 
 class TrainingJobSpec(Model):
-    """What to train, by which strategy, on what. Only strategy and training must be given."""
+    """The spec says what to train, by which strategy, on what. Only strategy and training must be given."""
 
     strategy: Strategy
     """How to train: one word, and options of that type."""
@@ -36,11 +36,11 @@ class TrainingJobSpec(Model):
     elasticity: Elasticity | None = None
     """Bounds between which the number of workers may change by itself. Unset: it stays."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
-    """When and where the state of training is saved."""
+    """`checkpoint` says when and where the state of training is saved."""
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy)
-    """What to do when something dies."""
+    """`failurePolicy` says what to do when something dies."""
     scheduling: Scheduling | None = None
-    """How the pods get their place on the cluster."""
+    """`scheduling` says how the pods get their place on the cluster."""
     suspend: bool = False
     """true ends all pods, a task's after a checkpoint, and keeps the job; false lets it go on from there. Needs \
 checkpoint.storage on a cluster: checkpoints inside the pods go with them, and the job then begins at step 0."""
@@ -125,15 +125,15 @@ class Metadata(Model):
     generate_name: str = ""
     """A prefix that the API server makes a name of."""
     uid: str = ""
-    """Which of all jobs that ever had this name."""
+    """It tells the job from all others that ever had this name."""
     generation: int = 0
-    """Rises with every change of the spec."""
+    """It rises with every change of the spec."""
     resource_version: str = ""
-    """Rises with every change of anything."""
+    """It rises with every change of anything."""
     creation_timestamp: str | None = None
-    """When it was created (RFC 3339)."""
+    """The job was created at this time (RFC 3339)."""
     deletion_timestamp: str | None = None
-    """Set when somebody deleted it (RFC 3339)."""
+    """It is set when somebody deletes the job (RFC 3339)."""
     labels: dict[str, str] = Field(default_factory=dict)
     """The user's labels."""
     annotations: dict[str, str] = Field(default_factory=dict)
@@ -141,7 +141,7 @@ class Metadata(Model):
 
 
 class TrainingJob(Model):
-    """A training run: what to train, by which strategy, on what. Trainmaster keeps it going."""
+    """A TrainingJob says what to train, by which strategy, on what. Trainmaster keeps it going."""
 
     api_version: Literal["trainmaster.dev/v1"] = "trainmaster.dev/v1"
     kind: Literal["TrainingJob"] = "TrainingJob"
@@ -151,7 +151,7 @@ class TrainingJob(Model):
     status: Annotated[TrainingJobStatus, BeforeValidator(TrainingJobStatus.read)] = Field(
         default_factory=TrainingJobStatus
     )
-    """What is. Written by Trainmaster."""
+    """It says what is, and is written by Trainmaster."""
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> TrainingJob:

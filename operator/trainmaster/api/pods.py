@@ -25,11 +25,11 @@ class EnvVar(Model):
     value: Annotated[str, Field(max_length=32768), AfterValidator(fit_a_variable)] | None = None
     """Its value; put numbers in quotes."""
     value_from: FreeObject | None = None
-    """Where the value comes from instead: secretKeyRef, configMapKeyRef, fieldRef, ... as in a pod."""
+    """`valueFrom` is where the value comes from instead: secretKeyRef, configMapKeyRef, fieldRef, ... as in a pod."""
 
 
 class ObjectReference(Model):
-    """A Secret or ConfigMap in the job's namespace."""
+    """The reference names a Secret or ConfigMap in the job's namespace."""
 
     name: Name
     """Its name."""
@@ -41,7 +41,7 @@ class EnvFrom(Model):
     """Variables from all the keys of a Secret or ConfigMap."""
 
     prefix: Annotated[str, Field(max_length=253)] | None = None
-    """Put before every key."""
+    """`prefix` is put before every key."""
     config_map_ref: ObjectReference | None = None
     """The ConfigMap to take."""
     secret_ref: ObjectReference | None = None
@@ -49,7 +49,7 @@ class EnvFrom(Model):
 
 
 class LocalReference(Model):
-    """A Secret in the job's namespace."""
+    """The reference names a Secret in the job's namespace."""
 
     name: Name
     """Its name."""
@@ -80,7 +80,7 @@ class Volume(Model):
 
 
 class VolumeMount(Model):
-    """Where a volume appears in the container."""
+    """A mount says where a volume appears in the container."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     """Which volume."""
@@ -93,9 +93,9 @@ class VolumeMount(Model):
     read_only: bool | None = None
     """Mount it so that nothing can be written."""
     recursive_read_only: Literal["Disabled", "IfPossible", "Enabled"] | None = None
-    """Whether readOnly also holds for mounts inside of it."""
+    """`recursiveReadOnly` says whether readOnly also holds for mounts inside of it."""
     mount_propagation: Literal["None", "HostToContainer", "Bidirectional"] | None = None
-    """Whether later mounts are seen on the other side."""
+    """`mountPropagation` says whether later mounts are seen on the other side."""
 
 
 class Toleration(Model):
@@ -104,13 +104,13 @@ class Toleration(Model):
     key: Annotated[str, Field(max_length=317)] | None = None
     """The taint's key; unset with operator Exists means every taint."""
     operator: Literal["Exists", "Equal", "Lt", "Gt"] | None = None
-    """How the value is compared. Unset means Equal."""
+    """`operator` says how the value is compared. Unset means Equal."""
     value: Annotated[str, Field(max_length=63)] | None = None
     """The taint's value."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """The taint's effect; unset means every effect."""
     toleration_seconds: Int | None = None
-    """With NoExecute: how long the pod may stay."""
+    """`tolerationSeconds` is how long the pod may stay, with NoExecute."""
 
 
 class TemplateVariable(Model):
@@ -123,7 +123,7 @@ class TemplateVariable(Model):
 
 
 class TemplateMount(Model):
-    """Where a volume appears in a container of the template, as in a pod."""
+    """A mount says where a volume appears in a container of the template, as in a pod."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -137,36 +137,40 @@ class TemplateResources(Model):
     model_config = ConfigDict(extra="allow")
 
     requests: Annotated[dict[str, Quantity], Field(max_length=32)] | None = None
-    """What the node must have free. For the container trainer not the GPUs: these are workers.gpus."""
+    """`requests` is what the node must have free. For the container trainer not the GPUs: these are workers.gpus."""
     limits: Annotated[dict[str, Quantity], Field(max_length=32)] | None = None
-    """What it may use at most. For the container trainer not the GPUs: these are workers.gpus."""
+    """`limits` is what the container may use at most. For the container trainer not the GPUs: these are \
+workers.gpus."""
     claims: Annotated[tuple[FreeObject, ...], Field(strict=False, max_length=32)] | None = None
     """Devices from resourceClaims of the pod. For the container trainer gpus then says how many they hold."""
 
 
 class TemplateContainer(Model):
-    """A container of the template. The one named trainer is merged with the one that trains."""
+    """The template has this container. The one named trainer is merged with the one that trains."""
 
     model_config = ConfigDict(extra="allow")
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     """The container's name; trainer is the one that trains."""
     command: Annotated[tuple[Text, ...], Field(strict=False, max_length=256), Weighs(MOST_OF_A_PLAN)] | None = None
-    """Not for the container trainer: write spec.training.command."""
+    """`command` is not for the container trainer: write spec.training.command."""
     args: Annotated[tuple[Text, ...], Field(strict=False, max_length=256), Weighs(MOST_OF_A_PLAN)] | None = None
-    """Not for the container trainer: write spec.training.command."""
+    """`args` is not for the container trainer: write spec.training.command."""
     image: Annotated[str, Field(max_length=1024)] | None = None
     """Its image; of the container trainer, where workers.image is unset."""
     image_pull_policy: Annotated[str, Field(max_length=32)] | None = None
-    """When to pull the image; of the container trainer, where workers.imagePullPolicy is unset or says the same."""
+    """`imagePullPolicy` says when to pull the image; of the container trainer, where workers.imagePullPolicy is unset \
+or says the same."""
     working_dir: Annotated[str, Field(max_length=4096)] | None = None
-    """Where it starts; of the container trainer, where a relative spec.training.workingDirectory begins."""
+    """`workingDir` is where the container starts; of the container trainer, where a relative \
+spec.training.workingDirectory begins."""
     env: Annotated[tuple[TemplateVariable, ...], Field(strict=False, max_length=128)] | None = None
     """Its environment variables. Those of workers.env are added; the same one with another value is refused."""
     volume_mounts: Annotated[tuple[TemplateMount, ...], Field(strict=False, max_length=48)] | None = None
-    """Where volumes appear in it. workers.volumeMounts is added; another mount at the same path is refused."""
+    """`volumeMounts` says where volumes appear in it. workers.volumeMounts is added; another mount at the same path \
+is refused."""
     resources: TemplateResources | None = None
-    """What it needs beside cpu, memory and gpus."""
+    """`resources` is what it needs beside cpu, memory and gpus."""
 
 
 class TemplateInitContainer(Model):
@@ -190,37 +194,37 @@ class PodTemplateSpec(Model):
     containers: Annotated[tuple[TemplateContainer, ...], Field(strict=False, max_length=32), Keyed("name")] | None = (
         None
     )
-    """Merged by name: trainer is the container that trains, others run beside it."""
+    """`containers` are merged by name: trainer is the container that trains, others run beside it."""
     init_containers: Annotated[tuple[TemplateInitContainer, ...], Field(strict=False, max_length=32)] | None = None
-    """Run before it, one after the other."""
+    """`initContainers` run before it, one after the other."""
     volumes: Annotated[tuple[TemplateVolume, ...], Field(strict=False, max_length=128), Keyed("name")] | None = None
     """More volumes. One of the same name as in workers.volumes, with other content, is refused."""
     node_selector: Annotated[dict[str, LabelValue], Field(max_length=64)] | None = None
     """More labels that a node must have. One that workers.nodeSelector wants otherwise is refused."""
     priority_class_name: Annotated[str, Field(max_length=253)] | None = None
-    """As workers.priorityClassName, where that is unset or says the same."""
+    """`priorityClassName` is used where workers.priorityClassName is unset or says the same."""
     service_account_name: Annotated[str, Field(max_length=253)] | None = None
-    """As workers.serviceAccountName, where that is unset or says the same."""
+    """`serviceAccountName` is used where workers.serviceAccountName is unset or says the same."""
     hostname: Annotated[str, Field(max_length=253)] | None = None
-    """Must stay unset: each replica has a name of its own."""
+    """It must stay unset: each replica has a name of its own."""
     subdomain: Annotated[str, Field(max_length=253)] | None = None
-    """Must stay unset: the replicas of a job find each other below its name."""
+    """It must stay unset: the replicas of a job find each other below its name."""
     restart_policy: Annotated[str, Field(max_length=32)] | None = None
-    """Must stay unset: Trainmaster restarts training itself."""
+    """It must stay unset: Trainmaster restarts training itself."""
     host_network: bool | None = None
-    """Must stay unset: replicas on one node would share one address."""
+    """It must stay unset: replicas on one node would share one address."""
     host_pid: bool | None = Field(default=None, alias="hostPID")
-    """Must stay unset: the agent must be process 1 of its pod."""
+    """It must stay unset: the agent must be process 1 of its pod."""
     host_ipc: bool | None = Field(default=None, alias="hostIPC")
-    """Must stay unset: replicas on one node would share their shared memory."""
+    """It must stay unset: replicas on one node would share their shared memory."""
     share_process_namespace: bool | None = None
-    """Must stay unset: the agent must be process 1 of its pod."""
+    """It must stay unset: the agent must be process 1 of its pod."""
     active_deadline_seconds: Int | None = None
-    """Must stay unset: write spec.activeDeadlineSeconds."""
+    """It must stay unset: write spec.activeDeadlineSeconds."""
 
 
 class PodTemplateMetadata(Model):
-    """What the pods are labelled with."""
+    """The metadata says what the pods are labelled with."""
 
     labels: Annotated[dict[str, LabelValue], Field(max_length=64)] | None = None
     """Labels for the pods. Those that begin with trainmaster.dev/ or app.kubernetes.io/ are Trainmaster's own."""

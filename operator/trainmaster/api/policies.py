@@ -22,7 +22,7 @@ and end only."""
 
 
 class ClaimReference(Model):
-    """A PersistentVolumeClaim in the job's namespace."""
+    """The reference names a PersistentVolumeClaim in the job's namespace."""
 
     claim_name: Name
     """Its name. ReadWriteMany, if workers run on several nodes."""
@@ -34,14 +34,14 @@ class ObjectStore(Model):
     url: Place
     """For example s3://bucket/folder. Each job has a folder of its own below it."""
     endpoint: Place | None = None
-    """The server, for example http://minio.storage:9000. Unset: Amazon's."""
+    """`endpoint` is the server, for example http://minio.storage:9000. Unset: Amazon's."""
     secret_name: Name | None = None
     """A Secret in the job's namespace whose keys become variables: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY. Unset, \
 and on a laptop: the variables that are there already."""
 
 
 class Storage(Model):
-    """Where checkpoints are kept. Exactly one of the members."""
+    """The storage says where checkpoints are kept. Set exactly one of the members."""
 
     persistent_volume_claim: ClaimReference | None = None
     """A PersistentVolumeClaim that all replicas mount at /checkpoints. Each job has a folder of its own there: its \
@@ -53,7 +53,7 @@ name, a dash, and the first eight characters of its uid."""
 
 
 class ResumeFrom(Model):
-    """Start from a checkpoint of another run. Exactly one of job and path."""
+    """Start from a checkpoint of another run. Set exactly one of job and path."""
 
     job: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """A TrainingJob whose newest checkpoint is taken: on a cluster one with the same claim, on a laptop one whose run \
@@ -68,7 +68,7 @@ when an attempt went on from an older one."""
 
 
 class Best(Model):
-    """By what figure of the evaluation a checkpoint is the best one."""
+    """The best checkpoint is that with the best value of one figure of the evaluation."""
 
     metric: FigureName
     """The figure, for example accuracy."""
@@ -77,7 +77,7 @@ class Best(Model):
 
 
 class Checkpoint(Model):
-    """When and where the state of training is saved, so that little is lost when something dies."""
+    """The state of training is saved, so that little is lost when something dies: this says when and where."""
 
     every_steps: Annotated[Int, Field(ge=1, le=1_000_000_000)] = 50
     """Save after every so many steps. Without a snapshot in memory a failure costs at most that many, nearly twice as \
@@ -89,13 +89,14 @@ brings back all. LocalSGD keeps them at meetings; ParameterServer, Gossip and tp
 every step, or as seldom as it takes to cost at most 3 % of the time. Where memory is too short for it, it is left \
 out, and the log says so."""
     keep: Annotated[Int, Field(ge=1, le=1000)] = 3
-    """How many of the newest checkpoints to keep. One that is bad, or of a branch that was given up, goes first."""
+    """`keep` is the number of the newest checkpoints to keep. One that is bad, or of a branch that was given up, goes \
+first."""
     best: Best | None = None
     """Keep one checkpoint more: that of the step with the best figure, which is saved when it is evaluated. The step \
 waits for this save. Needs training.evaluateEverySteps."""
     storage: Storage | None = None
-    """Where to keep them. Unset on a cluster: inside the pods, so they outlive a crash of the training process but \
-not a suspension or the loss of all pods (ParameterServer: of server 0's). Unset on a laptop: \
+    """`storage` is where checkpoints are kept. Unset on a cluster: inside the pods, so they outlive a crash of the \
+training process but not a suspension or the loss of all pods (ParameterServer: of server 0's). Unset on a laptop: \
 .trainmaster/NAME-DATE/ in the current folder, or --workdir."""
     resume_from: ResumeFrom | None = None
     """Start from a checkpoint of another run, as long as this job has none of its own. It begins by saving that one \
@@ -103,7 +104,7 @@ as its own, so that a restart goes on from the same, whatever becomes of the oth
 
 
 class FailurePolicy(Model):
-    """What to do when something dies. Evictions and lost nodes never count."""
+    """The policy says what to do when something dies. Evictions and lost nodes never count."""
 
     max_restarts: Annotated[Int, Field(ge=0, le=1_000_000)] = 10
     """Restart at most so often after failures of the training itself; more than 50 are 50. Progress fills the budget \
@@ -132,10 +133,10 @@ gives its node up: so many seconds after it has marked the node (unset: as the c
 
 
 class Scheduling(Model):
-    """How the pods get their place on the cluster."""
+    """Scheduling says how the pods get their place on the cluster."""
 
     gang: Literal["None", "Kueue", "Native", "Volcano", "Coscheduling"] = "None"
-    """Who makes sure that all pods start together or none does."""
+    """`gang` names who makes sure that all pods start together or none does."""
     queue: Name | None = None
     """The queue to wait in, for example the name of a Kueue LocalQueue."""
     spares: Annotated[Int, Field(ge=0, le=1000)] = 0

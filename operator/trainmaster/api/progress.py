@@ -45,10 +45,10 @@ class ProgressExpressions(Model):
     """The loss, for example loss=([0-9.]+). The newest lines of each rank are looked at, the first 1,000 characters \
 of each."""
     step: _Expression | None = None
-    """How many steps of the whole training are done, for example (\\d+)/\\d+ \\[ in a bar of tqdm that counts \
-steps. Without it, the optimizer steps that torch takes are counted, where the script uses torch."""
+    """`step` finds how many steps of the whole training are done, for example (\\d+)/\\d+ \\[ in a bar of tqdm that \
+counts steps. Without it, the optimizer steps that torch takes are counted, where the script uses torch."""
     total: _Expression | None = None
-    """How many steps there will be, for example \\d+/(\\d+) \\[. spec.training.steps goes before it."""
+    """`total` finds how many steps there will be, for example \\d+/(\\d+) \\[. spec.training.steps goes before it."""
 
     @property
     def expressions(self) -> dict[str, str]:

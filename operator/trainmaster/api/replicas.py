@@ -38,7 +38,7 @@ class ReplicaSpec(Model):
     """The members of one role. Each replica is one pod on a cluster, one group of processes on a laptop."""
 
     replicas: Annotated[Int, Field(ge=0, le=10_000)] = 1
-    """How many. May be changed while the job runs, also with kubectl scale."""
+    """`replicas` is their number. It may be changed while the job runs, also with kubectl scale."""
     gpus: Annotated[Int, Field(ge=0, le=1024)] = 0
     """GPUs of each replica; each gets a process (rank) of its own. 0 trains on CPUs with one process. Where the \
 container trainer of the template has resource claims (DRA), the devices that these hold: then no more are asked for \
@@ -58,7 +58,7 @@ unless gpuResource is another than its default."""
     image: Place | None = None
     """The container image. Unset: the operator's own trainer image. Not used on a laptop."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    """When to pull the image, as in a pod."""
+    """`imagePullPolicy` says when to pull the image, as in a pod."""
     image_pull_secrets: Annotated[tuple[LocalReference, ...], Field(strict=False, max_length=32), Keyed("name")] = ()
     """Secrets to pull the image with."""
     env: Annotated[
@@ -77,7 +77,7 @@ the program that trains, and the code of Trainmaster is added to PYTHONPATH."""
     volumes: Annotated[tuple[Volume, ...], Field(strict=False, max_length=128), Keyed("name")] = ()
     """Volumes of the pods, as in a pod."""
     volume_mounts: Annotated[tuple[VolumeMount, ...], Field(strict=False, max_length=128), Keyed("mountPath")] = ()
-    """Where the volumes appear in the container that trains."""
+    """`volumeMounts` says where the volumes appear in the container that trains."""
     node_selector: Annotated[dict[str, LabelValue], Field(max_length=64)] | None = None
     """Labels that a node must have."""
     tolerations: Annotated[tuple[Toleration, ...], Field(strict=False, max_length=64)] = ()
@@ -85,7 +85,7 @@ the program that trains, and the code of Trainmaster is added to PYTHONPATH."""
     affinity: FreeObject | None = None
     """Rules on which nodes or beside which pods, as in a pod."""
     priority_class_name: Name | None = None
-    """Who goes first, and who may be evicted, when the cluster is full."""
+    """`priorityClassName` says who goes first, and who may be evicted, when the cluster is full."""
     service_account_name: Name | None = None
     """The service account of the pods. Trainmaster needs no right of it."""
     template: PodTemplate | None = None
@@ -160,7 +160,7 @@ class ServerSpec(ReplicaSpec):
     """The parameter servers. Each is one pod on a cluster, one process on a laptop, whatever its gpus."""
 
     replicas: Annotated[Int, Field(ge=0, le=10_000)] = 1
-    """How many. May be changed while the job runs: the model is then laid out anew."""
+    """`replicas` is their number. It may be changed while the job runs: the model is then laid out anew."""
     gpus: Annotated[Int, Field(ge=0, le=1024)] = 0
     """GPUs of each server, which is one process all the same."""
     accelerator: LabelValue | None = None

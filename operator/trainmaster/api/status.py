@@ -34,22 +34,22 @@ class Condition(StatusModel):
     """One statement about the job, with its reason, in Kubernetes' own form."""
 
     type: Annotated[str, Field(min_length=1)]
-    """What the statement is about."""
+    """`type` names what the statement is about."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """`status` says whether the statement holds."""
     reason: ClippedText = ""
-    """Why, in one word."""
+    """`reason` says why, in one word."""
     message: ClippedText = ""
-    """Why, in a sentence."""
+    """`message` says why, in a sentence."""
     last_transition_time: Time
-    """Since when it has been so."""
+    """`lastTransitionTime` is since when it has been so."""
     observed_generation: Count | None = None
     """The generation of the spec that it speaks of."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting(StatusModel):
-    """On what workers wait, as shares of their time of late: 0.71 is 71 %."""
+    """These are the shares of their time of late in which workers wait: 0.71 is 71 %."""
 
     data: Figure = None
     """The share in which a rank waits for its samples, of the rank that waits longest. More data workers \
@@ -62,7 +62,7 @@ class Waiting(StatusModel):
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime(StatusModel):
-    """Where the seconds of a step go, on one rank."""
+    """A step time says where the seconds of a step go, on one rank."""
 
     rank: Count
     """The rank."""
@@ -81,13 +81,13 @@ class EvaluationStatus(StatusModel):
     """The newest evaluation of the model."""
 
     step: Count = 0
-    """After which step."""
+    """`step` is the step after which it was."""
     figures: dict[str, Number] = Field(default_factory=dict)
-    """What the task measured; a figure that is not finite is left out."""
+    """`figures` are what the task measured; a figure that is not finite is left out."""
     best_step: Count | None = None
     """The step whose checkpoint is kept as the best one, as checkpoint.best asks for it."""
     stopped: ClippedText | None = None
-    """Why training ends after it, as training.stopEarly asks for it."""
+    """`stopped` says why training ends after this evaluation, as training.stopEarly asks for it."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -98,28 +98,28 @@ class EvaluationStatus(StatusModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(StatusModel):
-    """How far training is."""
+    """Progress says how far training is."""
 
     step: Count = 0
     """The last step that ended."""
     total_steps: Count | None = None
-    """How many there will be."""
+    """`totalSteps` is how many there will be."""
     loss: Figure = None
     """The loss at that step."""
     metrics: dict[str, Number] | None = None
-    """What the task's metrics() gave at that step."""
+    """`metrics` are what the task's metrics() gave at that step."""
     evaluation: EvaluationStatus | None = None
     """The newest evaluation of the model."""
     samples_per_second: Figure = None
     """Samples per second over all workers."""
     waiting: Waiting | None = None
-    """On what the workers wait, if they do."""
+    """`waiting` tells on what the workers wait, if they do."""
     step_times: tuple[StepTime, ...] | None = None
-    """Where the seconds of a step go, of a task: on each rank, or on the eight that work longest."""
+    """`stepTimes` tell where the seconds of a step go, of a task: on each rank, or on the eight that work longest."""
     eta: ClippedText | None = None
-    """How long it will still take, for example 1h20m."""
+    """`eta` is how long training will still take, for example 1h20m."""
     time: Time | None = None
-    """When this was read from the workers."""
+    """`time` is when this was read from the workers."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -145,7 +145,7 @@ class EvaluationPoint(StatusModel):
     """A point of the curve of evaluations."""
 
     step: Count
-    """After which step."""
+    """`step` is the step after which it was."""
     figures: dict[str, Number] = Field(default_factory=dict)
     """The first figures by name, at most three."""
 
@@ -157,12 +157,12 @@ class CheckpointStatus(StatusModel):
     step: Count
     """Its step."""
     time: Time | None = None
-    """When it was complete."""
+    """`time` is when it was complete."""
     sha256: ClippedText = ""
     """The SHA-256 of the whole model in it."""
     seconds: Seconds | None = None
-    """How long it took, from the step's end until it was complete. Pods made from then on get three times that to \
-save before they go."""
+    """`seconds` is how long it took, from the step's end until it was complete. Pods made from then on get three \
+times that to save before they go."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +174,9 @@ class CodeStatus(StatusModel):
     commit: ClippedText | None = None
     """The git commit that was checked out."""
     dirty: bool | None = None
-    """Whether the folder differed from that commit."""
+    """`dirty` is true if the folder differed from that commit."""
     source: ClippedText | None = None
-    """Where it comes from: the URL, the repository or the image. Unset: ConfigMaps of the job."""
+    """`source` is where it comes from: the URL, the repository or the image. Unset: ConfigMaps of the job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,30 +203,30 @@ class ReplicaStatus(StatusModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Goodput(StatusModel):
-    """Where the time from `since` to `time` went, in seconds, suspensions included. The accounts add up to it."""
+    """The accounts say where the seconds from `since` to `time` went, suspensions included. They add up to it."""
 
     since: Time | None = None
-    """From when: the job was created, or first looked at."""
+    """`since` is when the accounts begin: the job was created, or first looked at."""
     time: Time | None = None
-    """Up to when."""
+    """`time` is when the accounts end."""
     waiting: Seconds = 0.0
-    """For replicas that were not there, and while suspended."""
+    """`waiting` was for replicas that were not there, and while suspended."""
     starting: Seconds = 0.0
-    """From all replicas there to the first step; after a change of size too."""
+    """`starting` goes from all replicas there to the first step; after a change of size too."""
     training: Seconds = 0.0
     """Steps that were not trained again."""
     saving: Seconds = 0.0
     """Training stood still to save."""
     recovering: Seconds = 0.0
-    """From a failure to the next step."""
+    """`recovering` goes from a failure to the next step."""
     lost_work: Seconds = 0.0
     """Steps that had to be trained again."""
     try_from: Count = 0
     """The step that the present try began from."""
     try_training: Seconds = 0.0
-    """Of training, what this try has added."""
+    """`tryTraining` is the part of `training` that this try has added."""
     try_saving: Seconds = 0.0
-    """Of saving, what this try has added."""
+    """`trySaving` is the part of `saving` that this try has added."""
 
     @property
     def total(self) -> float:
@@ -242,7 +242,7 @@ class Goodput(StatusModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Founders(StatusModel):
-    """How large the group was when an attempt began. Rank numbers are counted from it, whoever comes or goes later."""
+    """The founders are the group as an attempt began. Rank numbers are counted from it, whoever comes or goes."""
 
     workers: Count = 0
     """Workers."""
@@ -263,12 +263,12 @@ class RestartRecord(StatusModel):
     replica: ClippedText | None = None
     """The replica that failed first."""
     members: tuple[str, ...] | None = None
-    """Where members come and go one by one: all who ended of it at about one time. Each is named in its newest line \
-only."""
+    """`members` are, where members come and go one by one, all who ended of it at about one time. Each is named in \
+its newest line only."""
     node: ClippedText | None = None
     """The node that it ran on."""
     exit: ClippedText | None = None
-    """How it ended: exit code or signal."""
+    """`exit` is how it ended: exit code or signal."""
     evidence: ClippedText | None = None
     """The line that shows it: the error, the eviction message, ..."""
     step: Count = 0
@@ -278,17 +278,19 @@ only."""
     resume_before: Count | None = None
     """The next attempt goes on from a checkpoint older than this step, or begins anew."""
     stacks: ClippedText | None = None
-    """Where the Python code stood when it hung. Kept of the newest hang only; the agent's log has all of it."""
+    """`stacks` tell where the Python code stood when it hung. They are kept of the newest hang only; the agent's log \
+has all of it."""
     steps_lost: Count | None = None
     """Steps to be trained again."""
     seconds_to_detect: Figure = None
-    """Of a hang, a lost node: seconds that a step had been overdue when the failure was seen, as far as agents said."""
+    """`secondsToDetect` are, of a hang or a lost node, the seconds that a step had been overdue when the failure was \
+seen, as far as agents said."""
     seconds_lost: Figure = None
     """Seconds until the next step, those before the failure was seen (secondsToDetect) included."""
     decision: RestartDecision | None = None
-    """What was done."""
+    """`decision` is what was done."""
     why: ClippedText = ""
-    """Why that."""
+    """`why` is the reason for the decision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,9 +300,9 @@ class AvoidedNode(StatusModel):
     node: Annotated[str, Field(min_length=1, max_length=253)]
     """Its name."""
     reason: ClippedText = ""
-    """Why, in a sentence."""
+    """`reason` says why, in a sentence."""
     until: Time
-    """When it is given another chance."""
+    """`until` is when it is given another chance."""
     lifted: bool = False
     """true: the rest of the cluster has no room, so it is used all the same, and not avoided anew until then."""
 
@@ -319,46 +321,47 @@ def _newest(records: tuple[RestartRecord, ...]) -> tuple[RestartRecord, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJobStatus(StatusModel):
-    """What is: written by Trainmaster, never by people."""
+    """The status says what is: it is written by Trainmaster, never by people."""
 
     observed_generation: Count | None = None
     """The generation of the spec that this status speaks of."""
     phase: Phase = Phase.PENDING
-    """Where the job is in its life. Succeeded and Failed are for ever."""
+    """`phase` says where the job is in its life. Succeeded and Failed are for ever."""
     reason: ClippedText | None = None
-    """Why the job ended, in one word."""
+    """`reason` says why the job ended, in one word."""
     message: ClippedText | None = None
-    """What happens now, in a sentence."""
+    """`message` says what happens now, in a sentence."""
     conditions: Annotated[tuple[Condition, ...], Keyed("type")] = ()
     """Statements about the job with their reasons."""
     attempt: Count = 0
-    """Which try this is: 1 from the first on; it rises with a restart, a change of size and a suspension."""
+    """`attempt` is the number of the try: 1 from the first on; it rises with a restart, a change of size and a \
+suspension."""
     incarnations: dict[str, Annotated[int, Field(ge=1, le=names.MAX_INCARNATION)]] = Field(default_factory=dict)
-    """Replica to how often its pod was replaced; those never replaced are not in it."""
+    """`incarnations` map a replica to how often its pod was replaced; those never replaced are not in it."""
     starts: dict[str, Count] = Field(default_factory=dict)
-    """Where members come and go one by one (ParameterServer, Gossip): who takes part in this attempt, and how often \
-each was started again alone."""
+    """`starts` tell, where members come and go one by one (ParameterServer, Gossip), who takes part in this attempt, \
+and how often each was started again alone."""
     founders: Founders | None = None
-    """With whom this attempt began, where members come and go one by one."""
+    """`founders` are the members with whom this attempt began, where members come and go one by one."""
     absent: tuple[str, ...] = ()
-    """Where the number of workers may change by itself (elasticity): those that this attempt does without."""
+    """`absent` are the workers that this attempt does without, where their number may change by itself (elasticity)."""
     done: tuple[str, ...] = ()
     """Workers that are through with this attempt while others still train: what becomes of their pods costs nothing."""
     substitutes: dict[str, Annotated[int, Field(ge=0, le=20_000)]] = Field(default_factory=dict)
-    """Where spares stand by: place in the group to the number of the worker that fills it now, as in worker-1: 4. Not \
-in it are places that are filled by the worker of their own number."""
+    """`substitutes` map, where spares stand by, a place in the group to the number of the worker that fills it now, \
+as in worker-1: 4. Not in it are places that are filled by the worker of their own number."""
     resume_before: Count | None = None
     """This attempt goes on from a checkpoint older than this step, or begins anew: what was saved from it on may \
 hold what went wrong. It stands until training has passed it."""
     start_time: Time | None = None
-    """When the job was created, or resumed after a suspension, as of a Kubernetes Job: activeDeadlineSeconds counts \
-from it. `goodput` counts from the creation."""
+    """`startTime` is when the job was created, or resumed after a suspension, as of a Kubernetes Job: \
+activeDeadlineSeconds counts from it. `goodput` counts from the creation."""
     running_time: Time | None = None
-    """When this attempt made its first step."""
+    """`runningTime` is when this attempt made its first step."""
     completion_time: Time | None = None
-    """When the job succeeded or failed."""
+    """`completionTime` is when the job succeeded or failed."""
     progress: Progress | None = None
-    """How far training is."""
+    """`progress` tells how far training is."""
     history: Annotated[tuple[HistoryPoint, ...], AfterValidator(_last_points)] = ()
     """The curve of training, oldest first: at most 128 points, spread over all steps of the present training."""
     evaluations: Annotated[tuple[EvaluationPoint, ...], AfterValidator(_last_evaluations)] = ()
@@ -366,20 +369,20 @@ from it. `goodput` counts from the creation."""
     checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
     storage: Storage | None = None
-    """Where checkpoints are kept if spec.checkpoint.storage is not set: what the administrator gave to all jobs when \
-this one began."""
+    """`storage` is where checkpoints are kept if spec.checkpoint.storage is not set: what the administrator gave to \
+all jobs when this one began."""
     code: CodeStatus | None = None
     """The code that the job runs, where it was sent with the job."""
     replicas: ReplicaStatus | None = None
     """The workers."""
     goodput: Goodput | None = None
-    """Where the time went."""
+    """`goodput` tells where the time went."""
     avoided_nodes: Annotated[tuple[AvoidedNode, ...], Keyed("node")] = ()
     """Nodes that the job's pods keep away from for a while."""
     parameter_servers: ReplicaStatus | None = None
     """The parameter servers, where there are any."""
     restart_count: Count = 0
-    """How many times training had to start again."""
+    """`restartCount` is how many times training had to start again."""
     restarts: Annotated[tuple[RestartRecord, ...], AfterValidator(_newest)] = ()
     """The restart ledger, oldest first: at most 50 lines. Those that cost nothing are dropped first."""
 

@@ -18,7 +18,7 @@ _Axis = Annotated[Int, Field(ge=1, le=65536)]
 
 
 class MirroredOptions(Model):
-    """How the devices of one machine add up their gradients."""
+    """The options say how the devices of one machine add up their gradients."""
 
     reduction: Literal["Native", "HierarchicalCopy", "OneDevice"] = "Native"
     """Native is NCCL between GPUs and shared memory between CPU processes; HierarchicalCopy adds up in pairs, then \
@@ -26,7 +26,7 @@ pairs of pairs; OneDevice adds up on the first device."""
 
 
 class AllReduceOptions(Model):
-    """How the workers add up their gradients at every step."""
+    """The options say how the workers add up their gradients at every step."""
 
     algorithm: Literal["Native", "Ring", "Hierarchical", "Driver"] = "Native"
     """Native is NCCL between GPUs; without GPUs, shared memory where one pod (or one laptop) has all ranks, else \
@@ -35,7 +35,7 @@ worker first, then between workers; Driver adds up on worker 0 (simplest)."""
 
 
 class ParameterServerOptions(Model):
-    """How workers and parameter servers keep step."""
+    """The options say how workers and parameter servers keep step."""
 
     update: Literal["Async", "Sync"] = "Async"
     """Async: each worker pushes its gradient when it is ready and nobody waits. Sync: one update per step, made of \
@@ -48,25 +48,25 @@ without a bound."""
 
 
 class GossipOptions(Model):
-    """How workers average with one another, without a centre."""
+    """The options say how workers average with one another, without a centre."""
 
     peers: Annotated[Int, Field(ge=1, le=64)] = 1
-    """With how many other workers each worker averages after a step."""
+    """`peers` is the number of other workers with which each worker averages after a step."""
     top_k_percent: Annotated[Int, Field(ge=1, le=100)] | None = None
     """Send only this share of the parameters: half of it those that changed most, half in turn. Unset sends all."""
 
 
 class LocalSGDOptions(Model):
-    """How often workers, which train alone in between, meet."""
+    """The options say how often workers, which train alone in between, meet."""
 
     every: Annotated[Int, Field(ge=1, le=1_000_000)] = 8
     """Steps between two averagings of the model."""
     outer: Literal["Average", "Nesterov"] = "Average"
-    """What is done at a meeting: take the average, or take a momentum step towards it (DiLoCo)."""
+    """`outer` is what is done at a meeting: take the average, or take a momentum step towards it (DiLoCo)."""
 
 
 class PipelineOptions(Model):
-    """How batches flow through the stages of a model; one rank holds one stage."""
+    """The options say how batches flow through the stages of a model; one rank holds one stage."""
 
     schedule: Literal["GPipe", "1F1B"] = "1F1B"
     """GPipe runs all forwards, then all backwards. 1F1B alternates them and needs less memory."""

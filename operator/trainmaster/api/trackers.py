@@ -16,7 +16,7 @@ class TensorBoard(Model):
     """Event files for TensorBoard. They are written by Trainmaster itself: no library is needed."""
 
     folder: Place | None = None
-    """Where they are written, relative to the folder of metrics.jsonl. Unset: tensorboard beside it."""
+    """`folder` is where they are written, relative to the folder of metrics.jsonl. Unset: tensorboard beside it."""
 
 
 class MLflow(Model):
@@ -39,8 +39,8 @@ class Wandb(Model):
     entity: _Title | None = None
     """The user or team. Unset: the variable WANDB_ENTITY, else that of the key."""
     mode: Literal["online", "offline"] | None = None
-    """Whether figures are sent (the key is in the variable WANDB_API_KEY), or kept in the folder wandb beside \
-metrics.jsonl for `wandb sync`. Unset: the variable WANDB_MODE, else online."""
+    """`mode` says whether figures are sent (the key is in the variable WANDB_API_KEY), or kept in the folder wandb \
+beside metrics.jsonl for `wandb sync`. Unset: the variable WANDB_MODE, else online."""
 
 
 class OpenTelemetry(Model):
@@ -52,7 +52,7 @@ OTEL_EXPORTER_OTLP_ENDPOINT. OTEL_EXPORTER_OTLP_HEADERS holds headers, as keys o
 
 
 class Trackers(Model):
-    """Where figures are told. An empty object: nowhere, whatever variables are set."""
+    """Figures are told to these trackers. An empty object is none, whatever variables are set."""
 
     tensor_board: TensorBoard | None = None
     """Event files for TensorBoard. {} is enough."""

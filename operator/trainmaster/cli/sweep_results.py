@@ -16,7 +16,7 @@ _SMALL_IS_GOOD = re.compile(r"loss|error|perplexity", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial has ended: its phase, its status, and why it failed, if it did."""
+    """An outcome says how a trial has ended: its phase, its status, and why it failed, if it did."""
 
     trial: Trial
     phase: str
@@ -31,7 +31,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Aim:
-    """By what figure the best one is found, whether small is good, and whether a run's best evaluation counts."""
+    """An aim is the figure that the best one has, whether small is good, and whether a run's best evaluation counts."""
 
     metric: str
     smallest: bool

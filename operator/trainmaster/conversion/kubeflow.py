@@ -26,7 +26,7 @@ _ELASTIC = "has no counterpart: the agents find each other without it"
 
 @dataclass(frozen=True)
 class Kind:
-    """What is true of one kind of Kubeflow's jobs."""
+    """A kind has what is true of one kind of Kubeflow's jobs."""
 
     specs: str
     container: str

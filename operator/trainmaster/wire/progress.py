@@ -170,7 +170,7 @@ class ProgressFile:
         self._page[_RECORD_AT : _RECORD_AT + _RECORD.size] = struct.pack("<I", zlib.crc32(rest)) + rest
 
     def read_checkpoint(self) -> Optional[CheckpointRecord]:
-        """What `write_checkpoint` wrote last; None where it wrote nothing, or is just writing."""
+        """Return what `write_checkpoint` wrote last; None where it wrote nothing, or is just writing."""
         data = self._page[_RECORD_AT : _RECORD_AT + _RECORD.size]
         checksum, step, moment, seconds, digest = _RECORD.unpack(data)
         if zlib.crc32(data[4:]) != checksum or not math.isfinite(moment):

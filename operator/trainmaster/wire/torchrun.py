@@ -73,7 +73,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def launched(command: Sequence[str]) -> Union[Launch, None]:
-    """What torchrun is to start, where `command` is one of torchrun's.
+    """Return what torchrun is to start, where `command` is one of torchrun's.
 
     Raises:
         CommandError: as `parse` does.

@@ -1,4 +1,4 @@
-"""How a rank came to its end: exit status, error files, and the kernel's count of out-of-memory kills.
+"""Find out how a rank came to its end: exit status, error files, and the kernel's count of out-of-memory kills.
 
 Called by `ranks` when a rank has ended.
 """
@@ -29,7 +29,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Death:
-    """What is known of an ended rank without looking further."""
+    """A death is what is known of an ended rank without looking further."""
 
     attempt: int
     rank: int

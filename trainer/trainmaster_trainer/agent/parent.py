@@ -47,7 +47,7 @@ Log = Callable[[str], None]
 
 
 class Listener:
-    """Who wants to know what the warm parent says. `ranks.Ranks` is one."""
+    """A listener wants to know what the warm parent says. `ranks.Ranks` is one."""
 
     def parent_ready(self) -> None:
         """Note that the warm parent has imported what it could, and starts processes from now on."""

@@ -86,7 +86,7 @@ class Pulse:
             self._again()
 
     def _is_asleep(self) -> bool:
-        """Whether it should import and has not computed since the last look, nor waits for a disk."""
+        """Return whether it should import and has not computed since the last look, nor waits for a disk."""
         if not self._importing or self._pid is None:
             return False
         before, self._worked = self._worked, stacks.ticks(self._pid)

@@ -80,7 +80,7 @@ class Wanted:
 
 
 class Ranks(parent.Listener):
-    """At most one attempt at a time: the supervisor sees to that."""
+    """These are the ranks of at most one attempt at a time: the supervisor sees to that."""
 
     def __init__(self, settings: Settings, reactor: Reactor, output: Output, emit: Emit) -> None:
         plan = settings.plan

@@ -107,13 +107,13 @@ def state(pid: int) -> str:
 
 
 def ticks(pid: int) -> int:
-    """How long the process has computed, in ticks of the clock; 0 when it is no more."""
+    """Return how long the process has computed, in ticks of the clock; 0 when it is no more."""
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return sum(map(int, fields[11:13]))  # utime and stime, see proc(5)
 
 
 def where_in_kernel(pid: int) -> str:
-    """What can be said of a process that gives no stack."""
+    """Return what can be said of a process that gives no stack."""
     if is_stopped(pid):
         return "  no Python stack: it is stopped (SIGSTOP), and would train on if it were let run to write one\n"
     waits = _read(Path(f"/proc/{pid}/wchan")).strip("0\n")

@@ -1,4 +1,4 @@
-"""What heartbeats are made of: the supervisor's state, the ranks' progress pages, the newest checkpoint.
+"""Collect what heartbeats are made of: the supervisor's state, the ranks' progress pages, the newest checkpoint.
 
 The engine puts the state up; the reporter's threads compose messages from it at any time. Who commits a checkpoint
 writes its record beside the progress page, so the last heartbeat of an attempt has it. What others have committed, as

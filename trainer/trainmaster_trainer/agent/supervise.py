@@ -266,7 +266,7 @@ def _rank_ended(agent: Agent, event: RankEnded) -> Step:
 
 
 def _noted(agent: Agent, event: RankEnded) -> Agent:
-    """Who still exchanges with a rank that has ended well fails, and its error does not say why."""
+    """Note that a rank has ended well: who still exchanges with it fails, and its error does not say why."""
     asked = event.ours or agent.pending is not None or agent.leaving is not None
     known = agent.good_end is not None and agent.good_end.attempt == event.attempt
     if event.exit_code != 0 or asked or known:

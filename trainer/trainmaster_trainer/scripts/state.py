@@ -195,7 +195,7 @@ class _Keeper:
         self._progress.enter("train")
 
     def _insist(self, n: int) -> None:
-        """After the last step, wait until it is saved, and try again: there is no later save."""
+        """Wait until the last step is saved, and try again: there is no later save."""
         if n == self._objects.total:
             self._progress.enter("save")
             self._saver.insist(lambda: self._save(n), lambda: self._stop_asked)
