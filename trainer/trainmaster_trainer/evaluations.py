@@ -109,7 +109,14 @@ class Evaluations:
         if self._stop is None or self._stop.look(_STOP, step, figures):
             return is_best
         if self._stop.waited >= self._stop.aim.patience:
-            self.stopped = _stopped(step, self._stop)
+            evaluations = "1 evaluation" if self._stop.waited == 1 else f"{self._stop.waited} evaluations"
+            before = ""
+            if self._stop.steps and self._stop.value is not None:
+                before = f"; it was best, {self._stop.value:.6g} after step {self._stop.steps[-1]}"
+            self.stopped = (
+                f"Training stopped early after step {step}: {self._stop.aim.metric} has not become better for "
+                f"{evaluations} (spec.training.stopEarly){before}."
+            )
         return is_best or bool(self.stopped)
 
     def report(self) -> Evaluation:
@@ -145,12 +152,3 @@ class Evaluations:
     def begin_anew(self) -> None:
         """Forget all: the state is another job's."""
         self._forget()
-
-
-def _stopped(step: int, judge: Judge) -> str:
-    evaluations = "1 evaluation" if judge.waited == 1 else f"{judge.waited} evaluations"
-    best = f", {judge.value:.6g} after step {judge.steps[-1]}" if judge.steps and judge.value is not None else ""
-    return (
-        f"Training stopped early after step {step}: {judge.aim.metric} has not become better for {evaluations} "
-        f"(spec.training.stopEarly){f'; it was best{best}' if best else ''}."
-    )

@@ -98,17 +98,14 @@ def corrupt_newest(checkpoints: Path) -> str:
             shards = step_folder(checkpoints, step).glob("shard-*")
             sizes = {path.stat().st_size: path for path in shards}
             if sizes:  # else it lies in an object store, and its manifest here
-                _flip(sizes[max(sizes)], max(sizes) // 2)
+                place = max(sizes) // 2
+                with os.fdopen(open_to_write(sizes[max(sizes)], flags=0), "r+b") as file:
+                    file.seek(place)
+                    byte = file.read(1)[0]
+                    file.seek(place)
+                    file.write(bytes([byte ^ 0xFF]))
                 return str(step)
     return ""
-
-
-def _flip(path: Path, place: int) -> None:
-    with os.fdopen(open_to_write(path, flags=0), "r+b") as file:
-        file.seek(place)
-        byte = file.read(1)[0]
-        file.seek(place)
-        file.write(bytes([byte ^ 0xFF]))
 
 
 _DEADLY = (faults.OOM, faults.STOP, faults.KILL)

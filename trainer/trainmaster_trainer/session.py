@@ -118,7 +118,12 @@ def _check(objects: dict[str, Any]) -> None:
         if name.startswith("_") or name in _RESERVED:
             raise ConfigurationError(f"session.state: {name}= is a name of our own. Choose another one.")
         if not all(callable(getattr(thing, one, None)) for one in ("state_dict", "load_state_dict")):
-            if _is_generator(thing):
+            # A generator of torch, NumPy or Python is known by what it can do: none of them is imported here.
+            if (
+                isinstance(thing, random.Random)
+                or hasattr(thing, "bit_generator")
+                or all(hasattr(thing, one) for one in ("get_state", "set_state", "manual_seed"))
+            ):
                 continue
             raise ConfigurationError(
                 f"session.state: {name}= is a {type(thing).__name__}, which has no state_dict() and load_state_dict(). "
@@ -130,15 +135,6 @@ def _check(objects: dict[str, Any]) -> None:
             raise ConfigurationError(
                 f"session.state: {name}= and {names[id(thing)]}= are the same object. Give it once."
             )
-
-
-def _is_generator(thing: Any) -> bool:
-    """Return whether it is a generator of torch, NumPy or Python, by what it can do: none of them is imported here."""
-    return (
-        isinstance(thing, random.Random)
-        or hasattr(thing, "bit_generator")
-        or all(hasattr(thing, one) for one in ("get_state", "set_state", "manual_seed"))
-    )
 
 
 def _report(

@@ -48,7 +48,9 @@ def advise(path: str, network: str | None, output: str) -> int:
     if link:
         machine = recommendation.over_network(machine, link, job.spec.worker_ranks)
     lines = recommendation.compare(job, measured.model, machine)
-    conclusion = recommendation.conclusion(lines, _memory(machine))
+    # The memory of GPUs is not known here.
+    memory = None if machine.device == "GPU" else float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    conclusion = recommendation.conclusion(lines, memory)
     text = (
         json.dumps({"predictions": [_plain(line) for line in lines], "conclusion": conclusion}, indent=2)
         if output == "json"
@@ -68,13 +70,6 @@ def bandwidth(text: str) -> float:
     if not found or float(found[1]) <= 0:
         raise ValueError(f"{text!r} is no bandwidth; write it like 10Gbit or 100Mbit")
     return float(found[1]) * _BITS[found[2]] / 8
-
-
-def _memory(machine: MachineFacts) -> float | None:
-    """Return the bytes of memory that one process may use; None on GPUs, whose memory is not known here."""
-    if machine.device == "GPU":
-        return None
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _as_text(job: TrainingJob, machine: MachineFacts, lines: list[Line], conclusion: str) -> str:

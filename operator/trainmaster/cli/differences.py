@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trainmaster.api.status import Goodput
 from trainmaster.cli.subjects import Subject
 from trainmaster.core.figures import duration, short
 
@@ -77,10 +76,6 @@ def _facts(subject: Subject) -> dict[str, str]:
     # The hashes of code and model tell what was trained and what came out.
     code = {"code": (status.code.sha256 or status.code.commit or "")[:12]} if status.code else {}
     model = {"model": status.checkpoint.sha256[:12]} if status.checkpoint else {}
-    return found | _costs(status.goodput) | code | model
-
-
-def _costs(goodput: Goodput | None) -> dict[str, str]:
-    if goodput is None or not goodput.total:
-        return {}
-    return {"goodput": goodput.share, "lost work": f"{goodput.lost_work:.1f} s"}
+    if status.goodput is not None and status.goodput.total:
+        found |= {"goodput": status.goodput.share, "lost work": f"{status.goodput.lost_work:.1f} s"}
+    return found | code | model

@@ -41,17 +41,12 @@ def read(pod: Document) -> PodRecord:
     metadata, labels = pod["metadata"], pod["metadata"].get("labels") or {}
     replica = _replica(pod, labels)
     job = Key(metadata.get("namespace", ""), labels.get(names.LABEL_JOB, ""))
-    if replica.name != _expected_name(job.name, replica):
+    has_name = replica.role in names.ROLE_IN_NAMES
+    if not has_name or replica.name != names.replica_name(job.name, replica.role, replica.index, replica.incarnation):
         # Its labels were forged or edited: it counts as no replica, and is deleted if it claims to belong to the job.
         replica = dataclasses.replace(replica, role="", index=-1, incarnation=-1)
     running = _main_container(pod.get("status") or {}).get("running") or {}
     return PodRecord(job, owner_uid(pod), replica, seconds(running.get("startedAt")))
-
-
-def _expected_name(job: str, replica: Replica) -> str:
-    if replica.role not in names.ROLE_IN_NAMES:
-        return ""
-    return names.replica_name(job, replica.role, replica.index, replica.incarnation)
 
 
 def owner_uid(document: Document) -> str:

@@ -43,17 +43,14 @@ def _bytes(source: CodeUrl, secrets: Secrets) -> bytes:
     if parts.scheme == "s3":
         return aws.request("GET", source.address, source.endpoint, secrets, most=MOST_PACKED).data
     if parts.scheme == "file":
-        return _of_file(Path(unquote(parts.path)))
+        path = Path(unquote(parts.path))
+        try:
+            if path.stat().st_size > MOST_PACKED:
+                raise BundleError(f"{path} has more than {MOST_PACKED >> 20} MiB")
+            return read_bounded(path, MOST_PACKED)
+        except OSError as error:
+            raise BundleError(f"{path}: {os.strerror(error.errno) if error.errno else error}") from None
     return web.ask(source.address, MOST_PACKED, web.basic(source.address, secrets)).data
-
-
-def _of_file(path: Path) -> bytes:
-    try:
-        if path.stat().st_size > MOST_PACKED:
-            raise BundleError(f"{path} has more than {MOST_PACKED >> 20} MiB")
-        return read_bounded(path, MOST_PACKED)
-    except OSError as error:
-        raise BundleError(f"{path}: {os.strerror(error.errno) if error.errno else error}") from None
 
 
 def entries(packed: bytes) -> List[Entry]:

@@ -6,7 +6,7 @@ one for the commit without its history. Hooks, filters, submodules and settings 
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Mapping
+from typing import Dict, Iterator, List
 
 from trainmaster.wire import bundle
 from trainmaster.wire.bundle import MOST_UNPACKED, BundleError, Entry
@@ -49,19 +49,11 @@ def _pack(source: CodeGit, secrets: Secrets) -> bytes:
     if not any(line.strip() == b"version 2" for line in _lines(told.data)):
         raise BundleError(f"{shown(repository)} is no git repository over HTTP with protocol version 2 (git 2.18)")
     moved = told.address.partition("/info/refs")[0]  # a renamed repository redirects
-    headers = {**_VERSION, **basic(moved, secrets if _same_host(moved, repository) else Secrets({}))}
-    return _sideband(
-        ask(f"{moved}/{_SERVICE}", MOST_UNPACKED, _of_request(headers), _request(source.commit)).data, source
-    )
-
-
-def _same_host(one: str, other: str) -> bool:
-    return one.split("/")[:3] == other.split("/")[:3]
-
-
-def _of_request(headers: Mapping[str, str]) -> Dict[str, str]:
+    is_there = moved.split("/")[:3] == repository.split("/")[:3]  # a password goes to its own host alone
+    headers = {**_VERSION, **basic(moved, secrets if is_there else Secrets({}))}
     kinds = {"Content-Type": f"application/x-{_SERVICE}-request", "Accept": f"application/x-{_SERVICE}-result"}
-    return {**headers, **kinds}
+    asked = {**headers, **kinds}
+    return _sideband(ask(f"{moved}/{_SERVICE}", MOST_UNPACKED, asked, _request(source.commit)).data, source)
 
 
 def _request(commit: str) -> bytes:

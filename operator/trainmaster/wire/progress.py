@@ -89,7 +89,11 @@ class ProgressFile:
         descriptor = os.open(path, flags, 0o600)
         try:
             if create:
-                _make_room(descriptor)
+                # Zeros, not a hole: on a full file system, the first write into a mapped hole kills the process
+                # (SIGBUS).
+                size = os.fstat(descriptor).st_size
+                while size < SIZE:
+                    size += os.pwrite(descriptor, bytes(SIZE - size), size)
             self._page = mmap.mmap(descriptor, SIZE)
         finally:
             os.close(descriptor)
@@ -204,10 +208,3 @@ class ProgressFile:
     def close(self) -> None:
         """Unmap the page. The file stays."""
         self._page.close()
-
-
-def _make_room(descriptor: int) -> None:
-    """Write zeros, not a hole: on a full file system, the first write into a mapped hole kills the process (SIGBUS)."""
-    size = os.fstat(descriptor).st_size
-    while size < SIZE:
-        size += os.pwrite(descriptor, bytes(SIZE - size), size)

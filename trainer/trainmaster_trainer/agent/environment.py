@@ -50,7 +50,12 @@ def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
     environment = {name: value for name, value in base.items() if name not in PRIVATE}
     environment.update(_torchrun(place))
     environment.update(_trainmaster(place))
-    for name, value in _defaults(place, base.get(names.ENV_THREADS, "1")).items():
+    # The user may set these variables otherwise.
+    defaults = {"OMP_NUM_THREADS": base.get(names.ENV_THREADS, "1"), "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    if place.interface is not None:
+        defaults["GLOO_SOCKET_IFNAME"] = place.interface
+        defaults["NCCL_SOCKET_IFNAME"] = f"={place.interface}"  # exactly this one: NCCL matches prefixes otherwise
+    for name, value in defaults.items():
         environment.setdefault(name, value)
     return environment
 
@@ -97,12 +102,3 @@ def _trainmaster(place: Place) -> Dict[str, str]:
         names.ENV_RESUME_BEFORE: "" if place.roster.resume_before is None else str(place.roster.resume_before),
         **({names.ENV_DOUBTED_ATTEMPT: str(doubted)} if doubted is not None else {}),
     }
-
-
-def _defaults(place: Place, threads: str) -> Dict[str, str]:
-    """Return the variables that a user may set otherwise."""
-    defaults = {"OMP_NUM_THREADS": threads, "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
-    if place.interface is not None:
-        defaults["GLOO_SOCKET_IFNAME"] = place.interface
-        defaults["NCCL_SOCKET_IFNAME"] = f"={place.interface}"  # exactly this one: NCCL matches prefixes otherwise
-    return defaults

@@ -49,6 +49,10 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
     # A process that made samples for the rank may have been killed for memory.
     lost_a_data_worker = error is not None and _DATA_WORKER_KILLED.search(error.message) is not None
     killed = (death.end.get("signal") == "SIGKILL" and not ours) or lost_a_data_worker
+    # Only a process that never came to be, or whose end was not seen, has such an error.
+    if death.end.get("failure"):
+        kind = death.end.get("type", "StartFailed")
+        error = ErrorReport(type=kind, message=death.end["failure"], time=time.time())
     return RankEnded(
         attempt=death.attempt,
         rank=death.rank,
@@ -56,7 +60,7 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
         exit_code=death.end.get("code"),
         signal=death.end.get("signal"),
         out_of_memory=killed and out_of_memory_kills() > death.kills_before,
-        error=_failure(death.end) or error,
+        error=error,
         ours=ours,
         cause=cause,
         said=said,
@@ -75,13 +79,6 @@ def _first_error(
         key=lambda one: one[1].time,
         default=(rank, own),
     )
-
-
-def _failure(end: Dict[str, Any]) -> Optional[ErrorReport]:
-    """Return the error of a process that never came to be, or whose end was not seen; None for all others."""
-    if not end.get("failure"):
-        return None
-    return ErrorReport(type=end.get("type", "StartFailed"), message=end["failure"], time=time.time())
 
 
 def read_error(path: Path) -> Optional[ErrorReport]:

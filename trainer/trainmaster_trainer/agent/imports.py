@@ -175,7 +175,12 @@ def _without_cuda() -> Iterator[None]:
 def _repeat_one(what: Any, origin: str = "") -> None:
     if isinstance(what, dict):
         for name, value in what.items():
-            _set_variable(name, value)
+            if name.startswith(_OF_DEVICES):
+                raise ChangedError(f"the task sets {name} before it imports")
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
     elif origin == RANKS_OWN:
         raise ChangedError(f"{what} belongs to its rank alone")
     elif origin != OUTSIDE:
@@ -202,15 +207,6 @@ def _import(name: str, origin: str) -> None:
 def _check_place(name: str, found: Optional[str], noted: str) -> None:
     if found != noted:
         raise ChangedError(f"{name} is at {found} and was at {noted}")
-
-
-def _set_variable(name: str, value: Optional[str]) -> None:
-    if name.startswith(_OF_DEVICES):
-        raise ChangedError(f"the task sets {name} before it imports")
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
 
 
 def _watching(differing: Collection[str], asked: Set[str]) -> type:

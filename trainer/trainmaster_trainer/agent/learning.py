@@ -64,11 +64,8 @@ class Learning:
             self._size = len(notes)
             self._again()
         elif room.is_left_for(pid):
-            self._branch_off(notes, place, variables)
-
-    def _branch_off(self, notes: bytes, place: environment.Place, variables: Dict[str, str]) -> None:
-        differing = environment.differing(place)
-        same = {name: value for name, value in variables.items() if name not in differing}
-        with contextlib.suppress(OSError):  # a full disk, no descriptors left: no reason to end anything
-            self._files.learned.write_bytes(notes)
-            self._parent.branch_off(str(self._files.learned), self._folder, same, differing)
+            differing = environment.differing(place)
+            same = {name: value for name, value in variables.items() if name not in differing}
+            with contextlib.suppress(OSError):  # a full disk, no descriptors left: no reason to end anything
+                self._files.learned.write_bytes(notes)
+                self._parent.branch_off(str(self._files.learned), self._folder, same, differing)

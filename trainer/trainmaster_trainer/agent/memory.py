@@ -20,7 +20,13 @@ def make(settings: Settings) -> Optional[Path]:
     """Make and return an empty folder for this replica; None where none is wanted, or possible."""
     if settings.plan.memory_every == 0:
         return None
-    folder = _home(settings) / "-".join(("trainmaster-memory", settings.pod_uid.replace("/", "_")))
+    scratch = Path(settings.scratch).resolve()
+    in_memory = _SHARED_MEMORY in scratch.parents
+    if in_memory and settings.parent_pid is None:  # else it is there; or the run was killed, and nobody would clear it
+        scratch.mkdir(parents=True, exist_ok=True)
+    folder = (scratch if in_memory else _SHARED_MEMORY) / "-".join(
+        ("trainmaster-memory", settings.pod_uid.replace("/", "_"))
+    )
     try:
         delete_folder(folder)
         folder.mkdir(mode=0o700)
@@ -33,11 +39,3 @@ def remove(folder: Optional[Path]) -> None:
     """Give the memory back."""
     if folder is not None:
         delete_folder(folder)
-
-
-def _home(settings: Settings) -> Path:
-    scratch = Path(settings.scratch).resolve()
-    in_memory = _SHARED_MEMORY in scratch.parents
-    if in_memory and settings.parent_pid is None:  # else it is there; or the run was killed, and nobody would clear it
-        scratch.mkdir(parents=True, exist_ok=True)
-    return scratch if in_memory else _SHARED_MEMORY

@@ -67,7 +67,8 @@ class Reactor:
     def run(self) -> None:
         """Wait and call until `stop`."""
         while not self._stopped:
-            for key, _ in self._selector.select(self._next_time()):
+            seconds = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+            for key, _ in self._selector.select(seconds):
                 callback: Union[Callback, None] = key.data
                 if callback is not None and key.fd in self._selector.get_map():
                     callback()
@@ -86,8 +87,3 @@ class Reactor:
                 pass
         while self._calls:
             self._calls.popleft()()
-
-    def _next_time(self) -> Union[float, None]:
-        if not self._timers:
-            return None
-        return max(0.0, self._timers[0][0] - time.monotonic())

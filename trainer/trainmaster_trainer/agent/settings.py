@@ -54,6 +54,10 @@ def read(environment: Mapping[str, str]) -> Settings:
     """
     parent = environment.get(names.ENV_PARENT_PID)
     grace = environment.get(names.ENV_GRACE)
+    try:
+        plan = codec.decode(TrainingPlan, _text(environment, names.ENV_TRAINING))
+    except codec.WireError as error:
+        raise SettingsError(f"the environment variable {names.ENV_TRAINING} is wrong: {error}") from None
     return Settings(
         job=_text(environment, names.ENV_JOB),
         job_uid=_text(environment, names.ENV_JOB_UID),
@@ -65,7 +69,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         operator=_text(environment, names.ENV_OPERATOR),
         token_file=_text(environment, names.ENV_TOKEN_FILE),
         ranks=_number(environment, names.ENV_RANKS),
-        plan=_plan(environment),
+        plan=plan,
         checkpoints=_text(environment, names.ENV_CHECKPOINTS),
         scratch=_text(environment, names.ENV_SCRATCH),
         warm_socket=environment.get(names.ENV_WARM_SOCKET) or None,
@@ -96,10 +100,3 @@ def _seconds(name: str, value: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise SettingsError(f"the environment variable {name} must be seconds, not {value!r}")
     return seconds
-
-
-def _plan(environment: Mapping[str, str]) -> TrainingPlan:
-    try:
-        return codec.decode(TrainingPlan, _text(environment, names.ENV_TRAINING))
-    except codec.WireError as error:
-        raise SettingsError(f"the environment variable {names.ENV_TRAINING} is wrong: {error}") from None

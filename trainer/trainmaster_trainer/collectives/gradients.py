@@ -52,15 +52,10 @@ class Gradients:
         self._top_k: TopK | None = None
         self._power: PowerSGDState | None = None
         reducer = choose_reducer(algorithm, group)
-        self.place_matters = self._does_place_matter(reducer)
-        _MAKERS[self._compression](self, reducer)
-
-    def _does_place_matter(self, reducer: Reducer | None) -> bool:
-        """Return whether the sum depends on where in a bucket a gradient lies."""
-        if self._compression not in (NONE, "BF16"):
-            return True
         # A sum of two has one order only.
-        return self._group.world_size > 2 and not (reducer and reducer.in_rank_order)  # noqa: PLR2004
+        has_orders = self._group.world_size > 2 and not (reducer and reducer.in_rank_order)  # noqa: PLR2004
+        self.place_matters = has_orders or self._compression not in (NONE, "BF16")
+        _MAKERS[self._compression](self, reducer)
 
     def attach(self, replica: DistributedDataParallel) -> None:
         """Register the exchange with DistributedDataParallel."""

@@ -50,7 +50,12 @@ class SharedMemory(Reducer):
         add = partial(self._add if direct else self._add_part, finish)
         stages = (self._put, add) if direct else (self._put, add, self._collect)
         self._slots.pass_through(self._slots.chunks(tensor), stages)
-        self._count(size, direct)
+        # Each byte that one rank writes and another reads counts as sent and received: S to each peer, or a ring's.
+        peers = len(self._ranks) - 1
+        moved = size * peers if direct else 2 * size * peers // len(self._ranks)
+        self.traffic.sent += moved
+        self.traffic.received += moved
+        self.traffic.reduced += size
 
     def _put(self, number: int, chunk: Tensor) -> None:
         self._slots.put(number, chunk, self._slots.peers)
@@ -80,14 +85,6 @@ class SharedMemory(Reducer):
         for rank, part in zip(self._ranks, cut(chunk, len(self._ranks)), strict=True):
             part.copy_(slots.result(rank, number, part))
         slots.post(Kind.FREE, slots.peers)
-
-    def _count(self, size: int, direct: bool) -> None:
-        """Count each byte that one rank writes and another reads as sent and received: S to each peer, or a ring's."""
-        peers = len(self._ranks) - 1
-        moved = size * peers if direct else 2 * size * peers // len(self._ranks)
-        self.traffic.sent += moved
-        self.traffic.received += moved
-        self.traffic.reduced += size
 
 
 def add_up(parts: Sequence[Tensor], result: Tensor) -> None:

@@ -68,7 +68,12 @@ class ScriptState(State):
                 "session.state: restore() is called after a step was taken or reported, which would be lost. Call it "
                 "before the first step."
             )
-        _check_together(self._settings)
+        strategy = self._settings.plan.strategy
+        if strategy in INDEPENDENT:
+            raise ConfigurationError(
+                f"spec.strategy.type: members of {strategy} restart one by one, and session.state keeps one "
+                "state of all ranks. Choose AllReduce."
+            )
         _start_logging(self._settings)
         self._keeper = _Keeper(self._given, self._settings, self._progress)
         return self._keeper.last
@@ -251,14 +256,6 @@ def _settings() -> Settings:
     if settings.plan.steps:
         return settings
     return dataclasses.replace(settings, plan=dataclasses.replace(settings.plan, steps=_MOST_STEPS))
-
-
-def _check_together(settings: Settings) -> None:
-    if settings.plan.strategy in INDEPENDENT:
-        raise ConfigurationError(
-            f"spec.strategy.type: members of {settings.plan.strategy} restart one by one, and session.state keeps one "
-            "state of all ranks. Choose AllReduce."
-        )
 
 
 def _lines(settings: Settings, progress: ScriptProgress) -> ScriptLines | None:

@@ -194,7 +194,12 @@ class Pipe:
     def _make_schedule(self, parts: list[MicroBatch]) -> Any:
         from torch.distributed import pipelining  # noqa: PLC0415 (half a second that other strategies need not wait)
 
-        came, gave = self._rehearse(parts[0].inputs)
+        # One micro-batch, which changes nothing, shows the shapes that come into this stage and go out of it.
+        with without_trace(self._stage):
+            passed = self.relayed.pass_on(parts[0].inputs)
+        if isinstance(self._stage, FSDPModule):
+            self._stage.reshard()
+        came, gave = map(_forms, passed)
         stage = pipelining.PipelineStage(
             self._stage,
             self._relay.stage,
@@ -206,14 +211,6 @@ class Pipe:
         )
         kind = getattr(pipelining, self._timetable.torch_name(len(parts), self._relay.stages))
         return kind(stage, len(parts), loss_fn=self._mean_loss, scale_grads=False)
-
-    def _rehearse(self, inputs: Any) -> tuple[Tensors, Tensors]:
-        """Return the shapes that come into this stage and out of it, from one micro-batch that changes nothing."""
-        with without_trace(self._stage):
-            came, gave = self.relayed.pass_on(inputs)
-        if isinstance(self._stage, FSDPModule):
-            self._stage.reshard()
-        return _forms(came), _forms(gave)
 
 
 def _forms(values: Any) -> Tensors:

@@ -171,7 +171,11 @@ class CheckpointWriter:
         """Write the metrics of the steps done since the last call, and a checkpoint if one is due."""
         self.see_to_office()
         if self._journal is None or self._saver is None:
-            self._tell_page()
+            progress = self._peer.member.progress
+            if self._step > progress.step:
+                progress.stepped(self._step, 0)
+            progress.loss = self._peer.sample_counters.mean([self._peer.member.rank], "loss")
+            progress.write()
             return
         self._saver.check()
         ranks = self._peer.workers
@@ -203,13 +207,6 @@ class CheckpointWriter:
             self._evaluations.take(step, self._peer.evaluate())
             progress.enter("train")
             self._journal.evaluated(self._evaluations)
-
-    def _tell_page(self) -> None:
-        progress = self._peer.member.progress
-        if self._step > progress.step:
-            progress.stepped(self._step, 0)
-        progress.loss = self._peer.sample_counters.mean([self._peer.member.rank], "loss")
-        progress.write()
 
     def _save(self, step: int) -> None:
         if self._saver is None or self._journal is None:
@@ -288,7 +285,11 @@ class CheckpointWriter:
         others = self._sum_of_others()
         if others is None:
             return False
-        self._average(others)
+        with self._peer.mixer.lock, torch.no_grad():
+            tensors = self._peer.state().tensors
+            for name, mean in means(tensors, others, len(self._peer.workers)).items():
+                tensors[name].copy_(mean)
+            self._peer.compute_with_own()
         self._save_final()
         return True
 
@@ -328,13 +329,6 @@ class CheckpointWriter:
                         exact = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
                         total[name] = total[name].add_(exact) if name in total else exact
         return total
-
-    def _average(self, others: dict[str, Tensor]) -> None:
-        with self._peer.mixer.lock, torch.no_grad():
-            tensors = self._peer.state().tensors
-            for name, mean in means(tensors, others, len(self._peer.workers)).items():
-                tensors[name].copy_(mean)
-            self._peer.compute_with_own()
 
 
 def means(own: Mapping[str, Tensor], others: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:

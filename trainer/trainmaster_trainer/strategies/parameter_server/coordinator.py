@@ -220,7 +220,12 @@ class Coordinator:
                 with self.ticket_queue.changing():
                     self.ticket_queue.trial = step
                 return
-            urgent = self._take(self._figures)
+            evaluated = self._figures
+            self._tell_steps()
+            urgent = self._evaluations.take(*evaluated)
+            self._figures = None
+            if self._journal is not None:
+                self._journal.evaluated(self._evaluations)
         is_new = self._evaluations.step == step
         note = Message("note", {"evaluations": self._evaluations.plain()})
         if is_new and not urgent:
@@ -232,15 +237,6 @@ class Coordinator:
         if not self.ticket_queue.has_ended:
             self._cut = step
             self._open_gate()
-
-    def _take(self, told: tuple[int, dict[str, float]]) -> bool:
-        """Take an evaluation. Return whether the state must be saved before training goes on."""
-        self._tell_steps()
-        urgent = self._evaluations.take(*told)
-        self._figures = None
-        if self._journal is not None:
-            self._journal.evaluated(self._evaluations)
-        return urgent
 
     def _save(self, step: int, *, urgent: bool = False) -> None:
         """Make a cut at `step`: no later ticket has begun, and all up to it are in all shards.

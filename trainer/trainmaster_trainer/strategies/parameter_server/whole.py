@@ -42,7 +42,13 @@ class Whole(WholeState):
 
     def _optimizer(self) -> Optimizer:
         optimizer = make_optimizer(self.task, list(self.model.parameters()))
-        _check_takes_dense(optimizer)
+        # Workers push a number for each parameter.
+        if isinstance(optimizer, SparseAdam):
+            raise ConfigurationError(
+                f"spec.training.task: its optimizer is {type(optimizer).__name__}, which takes sparse gradients only, "
+                "and under ParameterServer all gradients reach the optimizer dense. Choose one that takes those, such "
+                "as Adam or Adagrad, or train with OneDevice, LocalSGD or Gossip."
+            )
         return optimizer
 
     def optimizer(self, index: int) -> Optimizer:
@@ -85,17 +91,3 @@ def _aliases(model: nn.Module) -> dict[str, str]:
     by_identity: Mapping[int, str] = {id(tensor): name for name, tensor in named}
     state: dict[str, Any] = model.state_dict(keep_vars=True)
     return {name: by_identity[id(value)] for name, value in state.items() if by_identity.get(id(value), name) != name}
-
-
-def _check_takes_dense(optimizer: Optimizer) -> None:
-    """Refuse an optimizer that takes sparse gradients only: workers push a number for each parameter.
-
-    Raises:
-        ConfigurationError: it is such an optimizer.
-    """
-    if isinstance(optimizer, SparseAdam):
-        raise ConfigurationError(
-            f"spec.training.task: its optimizer is {type(optimizer).__name__}, which takes sparse gradients only, and "
-            "under ParameterServer all gradients reach the optimizer dense. Choose one that takes those, such as Adam "
-            "or Adagrad, or train with OneDevice, LocalSGD or Gossip."
-        )

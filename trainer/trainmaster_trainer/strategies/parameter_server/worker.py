@@ -143,17 +143,15 @@ class Worker:
         if order.name == "ticket":
             return self.work(order)
         if order.name == "evaluate":
-            self._evaluate(int(order.values["step"]))
+            # Nobody changes the model meanwhile.
+            step = int(order.values["step"])
+            self._member.progress.enter("evaluate")
+            inside = Inside(self._model)  # its own, where the update is asynchronous
+            values = {"step": step, "figures": self._figures(step)}
+            inside.put_back()
+            self._ask({self._servers[0]: Question(Message("evaluated", values))})
+            self._member.progress.enter("train")
         return self.next({})
-
-    def _evaluate(self, step: int) -> None:
-        """Evaluate the model after a step, which nobody changes meanwhile, and tell server 0."""
-        self._member.progress.enter("evaluate")
-        inside = Inside(self._model)  # its own, where the update is asynchronous
-        values = {"step": step, "figures": self._figures(step)}
-        inside.put_back()
-        self._ask({self._servers[0]: Question(Message("evaluated", values))})
-        self._member.progress.enter("train")
 
     def _figures(self, step: int) -> dict[str, float]:
         """Return the task's figures of the servers' model, which is pulled for that."""
