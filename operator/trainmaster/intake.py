@@ -87,8 +87,8 @@ class Posted:
 
 
 @dataclass
-class Line:
-    """A line is the connection to one agent: its last heartbeat, and the orders for it."""
+class AgentRecord:
+    """A record is what is known of one agent: its last heartbeat, and the orders for it."""
 
     heartbeat: Heartbeat | None = None
     heard: float = 0.0  # when, by the event loop's clock
@@ -120,7 +120,7 @@ class Intake:
     def __init__(self, verify: Verify, on_news: Callable[[Key], None]) -> None:
         self._verify = verify
         self._on_news = on_news
-        self._lines: dict[str, Line] = {}
+        self._records: dict[str, AgentRecord] = {}
         self._allowances: dict[str, Allowance] = {}
         self._parsing = asyncio.Lock()  # of large bodies
         self._last_refusal: tuple[str, str] | None = None
@@ -129,17 +129,17 @@ class Intake:
 
     def heartbeat(self, uid: str) -> Heartbeat | None:
         """Return the last heartbeat of the replica's agent; None where there is none."""
-        line = self._lines.get(uid)
-        return line.heartbeat if line else None
+        record = self._records.get(uid)
+        return record.heartbeat if record else None
 
     def heard(self, replica: Replica) -> Replica:
         """Return the replica with its agent's last heartbeat, and how many seconds ago that was."""
-        line = self._lines.get(replica.uid)
-        if line is None or line.heartbeat is None:
+        record = self._records.get(replica.uid)
+        if record is None or record.heartbeat is None:
             return replica
-        silent = _now() - line.heard
+        silent = _now() - record.heard
         return dataclasses.replace(
-            replica, heartbeat=line.heartbeat, silent_seconds=silent, hold_seconds=line.hold_seconds
+            replica, heartbeat=record.heartbeat, silent_seconds=silent, hold_seconds=record.hold_seconds
         )
 
     def give_orders(self, uid: str, orders: Orders) -> None:
@@ -147,18 +147,18 @@ class Intake:
         # A decision gives the same orders to all agents of a job, one after the other.
         if self._newest is None or self._newest.orders is not orders:
             self._newest = Posted.of(orders)
-        line, posted = self._lines.setdefault(uid, Line()), self._newest
-        if line.posted is None or line.posted.version != posted.version:
-            line.posted = posted
-            line.changed.set()
-            line.changed = asyncio.Event()
+        record, posted = self._records.setdefault(uid, AgentRecord()), self._newest
+        if record.posted is None or record.posted.version != posted.version:
+            record.posted = posted
+            record.changed.set()
+            record.changed = asyncio.Event()
 
     def forget(self, uid: str) -> None:
         """Forget a replica that is gone."""
         self._allowances.pop(uid, None)
-        line = self._lines.pop(uid, None)
-        if line:
-            line.changed.set()
+        record = self._records.pop(uid, None)
+        if record:
+            record.changed.set()
 
     def application(self) -> web.Application:
         """Return the application with the route, ready to be served."""
@@ -209,22 +209,21 @@ class Intake:
             return _read(body)
 
     async def _answer(self, heartbeat: Heartbeat) -> Posted | None:
-        line = self._lines.setdefault(heartbeat.pod_uid, Line())
-        # Requests may cross, and the older one is answered, but not stored.
-        if line.heartbeat is None or heartbeat.sequence > line.heartbeat.sequence:
-            before, line.heartbeat = line.heartbeat, believed(heartbeat)
-            silent, line.heard = _now() - line.heard > silent_after(line.hold_seconds), _now()
+        record = self._records.setdefault(heartbeat.pod_uid, AgentRecord())
+        if _is_newer(record.heartbeat, heartbeat):
+            before, record.heartbeat = record.heartbeat, believed(heartbeat)
+            silent, record.heard = _now() - record.heard > silent_after(record.hold_seconds), _now()
             # New steps alone are seen at the loop's next look.
-            if silent or before is None or _gist(before) != _gist(line.heartbeat):
+            if silent or before is None or _gist(before) != _gist(record.heartbeat):
                 self._on_news(Key(*heartbeat.job.split("/", 1)))
-        if heartbeat.hold and (line.posted is None or line.posted.version == heartbeat.orders_seen):
-            least = line.posted.orders.hold_seconds if line.posted else Orders.hold_seconds
-            line.hold_seconds = min(max(least, len(self._lines) / ANSWERS_PER_SECOND), least + LONGEST_MORE_SECONDS)
+        if heartbeat.hold and (record.posted is None or record.posted.version == heartbeat.orders_seen):
+            least = record.posted.orders.hold_seconds if record.posted else Orders.hold_seconds
+            record.hold_seconds = min(max(least, len(self._records) / ANSWERS_PER_SECOND), least + LONGEST_MORE_SECONDS)
             began = _now()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(line.changed.wait(), line.hold_seconds)
-            line.hold_seconds = max(line.hold_seconds, _now() - began)  # longer where this process is overloaded
-        return line.posted
+                await asyncio.wait_for(record.changed.wait(), record.hold_seconds)
+            record.hold_seconds = max(record.hold_seconds, _now() - began)  # longer where this process is overloaded
+        return record.posted
 
     def _log_refusal(self, who: Heartbeat | str, reason: str) -> None:
         """Log a refusal once, not at every try of the same stranger, and seldom, however many strangers there are.
@@ -259,6 +258,11 @@ def _read(body: bytes) -> Heartbeat:
     if reason := doubt(heartbeat):
         raise codec.WireError(reason)
     return heartbeat
+
+
+def _is_newer(old: Heartbeat | None, new: Heartbeat) -> bool:
+    """Return whether the heartbeat is newer: requests may cross, and the older one is answered, but not stored."""
+    return old is None or new.sequence > old.sequence
 
 
 def _gist(beat: Heartbeat) -> tuple[object, ...]:

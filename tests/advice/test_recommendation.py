@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from trainmaster.advice import recommendation
 from trainmaster.advice.facts import MachineFacts, ModelFacts
-from trainmaster.advice.recommendation import Line
+from trainmaster.advice.recommendation import Comparison
 
 from tests.advice.samples import MIB, MODEL, a_machine
 from tests.builders import a_job
@@ -12,7 +12,7 @@ from tests.builders import a_job
 ONE_LAYER = replace(MODEL, layers=1)  # that cannot be cut into stages
 
 
-def compare(machine: MachineFacts, model: ModelFacts = ONE_LAYER) -> list[Line]:
+def compare(machine: MachineFacts, model: ModelFacts = ONE_LAYER) -> list[Comparison]:
     return recommendation.compare(a_job().with_workers(4).build(), model, machine)
 
 
@@ -28,10 +28,10 @@ def test_distributing_does_not_pay_over_a_thin_link() -> None:
 
 
 def test_one_device_has_nothing_to_distribute_over() -> None:
-    lines = recommendation.compare(
+    comparisons = recommendation.compare(
         a_job().where(strategy={"type": "OneDevice"}).with_workers(1).build(), MODEL, a_machine(devices=1)
     )
-    assert recommendation.conclusion(lines, None) == "There is one device only: take OneDevice."
+    assert recommendation.conclusion(comparisons, None) == "There is one device only: take OneDevice."
 
 
 def test_a_model_that_does_not_fit_one_device_is_sharded() -> None:
@@ -49,7 +49,7 @@ def test_a_network_takes_the_place_of_the_machines_own_memory() -> None:
 def test_the_first_line_is_one_device_and_the_others_go_by_speed() -> None:
     first, *others = compare(a_machine())
     assert (first.prediction.candidate.strategy, first.speedup) == ("OneDevice", 1)
-    assert others == sorted(others, key=lambda line: -line.speedup)
+    assert others == sorted(others, key=lambda comparison: -comparison.speedup)
 
 
 def test_layers_that_can_be_cut_make_a_pipeline_over_a_thin_link() -> None:

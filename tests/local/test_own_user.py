@@ -16,7 +16,7 @@ from trainmaster.local.scratch import Scratch
 from trainmaster.local.session import INTAKE, served
 from trainmaster.wire import codec
 from trainmaster.wire.messages import Orders
-from trainmaster_trainer.agent.reporter import Line, RefusedError
+from trainmaster_trainer.agent.reporter import OperatorConnection, RefusedError
 
 from tests.builders import a_heartbeat
 
@@ -34,13 +34,13 @@ async def test_agents_call_in_at_a_socket_in_the_runs_private_folder(tmp_path: P
     token.write_text("x")
     with Scratch() as scratch:
         async with served(Intake(anybody, lambda _: None).application(), scratch.path / INTAKE) as url:
-            line = Line(url, str(token))
+            connection = OperatorConnection(url, str(token))
             for _ in range(2):  # on one connection
-                answer = await asyncio.to_thread(line.exchange, BEAT, 10.0)
+                answer = await asyncio.to_thread(connection.exchange, BEAT, 10.0)
                 assert answer
                 assert codec.decode(Orders, answer).verb == "Wait"
             with pytest.raises(RefusedError, match="400"):
-                await asyncio.to_thread(line.exchange, b"{}", 10.0)
+                await asyncio.to_thread(connection.exchange, b"{}", 10.0)
             assert (scratch.path / INTAKE).is_socket()
             assert stat.S_IMODE(scratch.path.stat().st_mode) == 0o700
             if os.getuid() == 0:  # who is not root cannot be somebody else

@@ -20,7 +20,7 @@ _LATENCY_SECONDS = 100e-6  # of a message between machines of one data centre
 
 
 @dataclass(frozen=True)
-class Line:
+class Comparison:
     """Hold a prediction and the figures by which it is compared."""
 
     prediction: Prediction
@@ -35,20 +35,20 @@ def over_network(machine: MachineFacts, bytes_per_second: float, ranks: int) -> 
     return replace(machine, devices=max(ranks, machine.devices), exchange=exchange)
 
 
-def compare(job: TrainingJob, model: ModelFacts, machine: MachineFacts) -> list[Line]:
+def compare(job: TrainingJob, model: ModelFacts, machine: MachineFacts) -> list[Comparison]:
     """Return the predictions of all candidates: one device first, then the fastest first."""
     one_device = Candidate("OneDevice", {}, replace(group_facts(job), workers=1, ranks_per_worker=1, servers=0))
     alone = cost.predict(one_device, model, machine)
     others = [cost.predict(candidate, model, machine) for candidate in _candidates(job, model, machine)]
     others.sort(key=lambda prediction: prediction.samples_per_second, reverse=True)
-    return [_line(prediction, alone, model) for prediction in (alone, *others)]
+    return [_comparison(prediction, alone, model) for prediction in (alone, *others)]
 
 
-def _line(prediction: Prediction, alone: Prediction, model: ModelFacts) -> Line:
+def _comparison(prediction: Prediction, alone: Prediction, model: ModelFacts) -> Comparison:
     candidate = prediction.candidate
     needs = memory.needs(candidate.strategy, candidate.options, model, candidate.group)
     gain = prediction.samples_per_second / alone.samples_per_second
-    return Line(prediction, gain, max(need.total for need in needs))
+    return Comparison(prediction, gain, max(need.total for need in needs))
 
 
 def _candidates(job: TrainingJob, model: ModelFacts, machine: MachineFacts) -> Iterator[Candidate]:
@@ -73,18 +73,18 @@ def _candidates(job: TrainingJob, model: ModelFacts, machine: MachineFacts) -> I
     yield from (candidate for candidate in usual if (candidate.strategy, candidate.group) != (chosen.type, own))
 
 
-def conclusion(lines: list[Line], memory_bytes: float | None) -> str:
+def conclusion(comparisons: list[Comparison], memory_bytes: float | None) -> str:
     """Return, in sentences, whether distributing pays and which strategy to take."""
-    alone, rest = lines[0], lines[1:]
+    alone, rest = comparisons[0], comparisons[1:]
     fits = memory_bytes is None or alone.memory <= memory_bytes
     if not fits:
-        sharded = next((line for line in rest if line.memory <= (memory_bytes or 0)), None)
+        sharded = next((comparison for comparison in rest if comparison.memory <= (memory_bytes or 0)), None)
         need = f"One device would need {in_bytes(alone.memory)} and has {in_bytes(memory_bytes or 0)}."
         if sharded is None:
             return f"{need} No strategy on these devices fits either: use more devices."
         return f"{need} Take {_name(sharded)}: {in_bytes(sharded.memory)} for each."
-    same = [line for line in rest if line.prediction.candidate.strategy in _SAME_NUMBERS]
-    best = max(same, key=lambda line: line.speedup, default=None)
+    same = [comparison for comparison in rest if comparison.prediction.candidate.strategy in _SAME_NUMBERS]
+    best = max(same, key=lambda comparison: comparison.speedup, default=None)
     if best is None or best.speedup < WORTH:
         return _stay(best)
     return (
@@ -93,7 +93,7 @@ def conclusion(lines: list[Line], memory_bytes: float | None) -> str:
     )
 
 
-def _stay(best: Line | None) -> str:
+def _stay(best: Comparison | None) -> str:
     if best is None:
         return "There is one device only: take OneDevice."
     prediction = best.prediction
@@ -104,6 +104,6 @@ def _stay(best: Line | None) -> str:
     )
 
 
-def _name(line: Line) -> str:
-    candidate = line.prediction.candidate
+def _name(comparison: Comparison) -> str:
+    candidate = comparison.prediction.candidate
     return f"{candidate.strategy} with {candidate.group.ranks} ranks"

@@ -252,7 +252,7 @@ class Founders(StatusModel):
 
 @dataclass(frozen=True, kw_only=True)
 class RestartRecord(StatusModel):
-    """A line of the restart ledger: what died, what it cost, and what was decided."""
+    """An entry of the restart ledger tells what died, what it cost, and what was decided."""
 
     attempt: Count
     """The attempt that ended."""
@@ -264,7 +264,7 @@ class RestartRecord(StatusModel):
     """The replica that failed first."""
     members: tuple[str, ...] | None = None
     """`members` are, where members come and go one by one, all who ended of it at about one time. Each is named in \
-its newest line only."""
+its newest entry only."""
     node: ClippedText | None = None
     """The node that it ran on."""
     exit: ClippedText | None = None
@@ -305,18 +305,6 @@ class AvoidedNode(StatusModel):
     """`until` is when it is given another chance."""
     lifted: bool = False
     """true: the rest of the cluster has no room, so it is used all the same, and not avoided anew until then."""
-
-
-def _last_points(points: tuple[HistoryPoint, ...]) -> tuple[HistoryPoint, ...]:
-    return points[-MAX_HISTORY:]
-
-
-def _last_evaluations(points: tuple[EvaluationPoint, ...]) -> tuple[EvaluationPoint, ...]:
-    return points[-MAX_EVALUATIONS:]
-
-
-def _newest(records: tuple[RestartRecord, ...]) -> tuple[RestartRecord, ...]:
-    return records[-MAX_RESTARTS_KEPT:]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,9 +350,9 @@ activeDeadlineSeconds counts from it. `goodput` counts from the creation."""
     """`completionTime` is when the job succeeded or failed."""
     progress: Progress | None = None
     """`progress` tells how far training is."""
-    history: Annotated[tuple[HistoryPoint, ...], AfterValidator(_last_points)] = ()
+    history: Annotated[tuple[HistoryPoint, ...], AfterValidator(lambda kept: kept[-MAX_HISTORY:])] = ()
     """The curve of training, oldest first: at most 128 points, spread over all steps of the present training."""
-    evaluations: Annotated[tuple[EvaluationPoint, ...], AfterValidator(_last_evaluations)] = ()
+    evaluations: Annotated[tuple[EvaluationPoint, ...], AfterValidator(lambda kept: kept[-MAX_EVALUATIONS:])] = ()
     """The curve of evaluations, oldest first: at most 32 of them, spread over all steps of the present training."""
     checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
@@ -383,8 +371,8 @@ all jobs when this one began."""
     """The parameter servers, where there are any."""
     restart_count: Count = 0
     """`restartCount` is how many times training had to start again."""
-    restarts: Annotated[tuple[RestartRecord, ...], AfterValidator(_newest)] = ()
-    """The restart ledger, oldest first: at most 50 lines. Those that cost nothing are dropped first."""
+    restarts: Annotated[tuple[RestartRecord, ...], AfterValidator(lambda kept: kept[-MAX_RESTARTS_KEPT:])] = ()
+    """The restart ledger, oldest first: at most 50 entries. Those that cost nothing are dropped first."""
 
     @property
     def finished(self) -> bool:

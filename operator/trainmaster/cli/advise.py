@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.advice import recommendation
-from trainmaster.advice.recommendation import Line
+from trainmaster.advice.recommendation import Comparison
 from trainmaster.advice.units import in_bytes, in_seconds
 from trainmaster.api.job import TrainingJob
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD, load_or_report
@@ -47,14 +47,16 @@ def advise(path: str, network: str | None, output: str) -> int:
         return 1
     if link:
         machine = recommendation.over_network(machine, link, job.spec.worker_ranks)
-    lines = recommendation.compare(job, measured.model, machine)
+    comparisons = recommendation.compare(job, measured.model, machine)
     # The memory of GPUs is not known here.
     memory = None if machine.device == "GPU" else float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    conclusion = recommendation.conclusion(lines, memory)
+    conclusion = recommendation.conclusion(comparisons, memory)
     text = (
-        json.dumps({"predictions": [_plain(line) for line in lines], "conclusion": conclusion}, indent=2)
+        json.dumps(
+            {"predictions": [_plain(comparison) for comparison in comparisons], "conclusion": conclusion}, indent=2
+        )
         if output == "json"
-        else _as_text(job, machine, lines, conclusion)
+        else _as_text(job, machine, comparisons, conclusion)
     )
     tell(text.split("\n"))
     return EXIT_GOOD
@@ -72,8 +74,8 @@ def bandwidth(text: str) -> float:
     return float(found[1]) * _BITS[found[2]] / 8
 
 
-def _as_text(job: TrainingJob, machine: MachineFacts, lines: list[Line], conclusion: str) -> str:
-    rows = [_HEADER, *(_row(line) for line in lines)]
+def _as_text(job: TrainingJob, machine: MachineFacts, comparisons: list[Comparison], conclusion: str) -> str:
+    rows = [_HEADER, *(_row(comparison) for comparison in comparisons)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     plural = "s" if machine.devices > 1 else ""
@@ -82,8 +84,8 @@ def _as_text(job: TrainingJob, machine: MachineFacts, lines: list[Line], conclus
     return "\n".join([head, "", *table, "", conclusion])
 
 
-def _row(line: Line) -> tuple[str, ...]:
-    prediction = line.prediction
+def _row(comparison: Comparison) -> tuple[str, ...]:
+    prediction = comparison.prediction
     return (
         prediction.candidate.strategy,
         str(prediction.candidate.group.ranks),
@@ -91,13 +93,13 @@ def _row(line: Line) -> tuple[str, ...]:
         in_seconds(prediction.compute),
         in_seconds(prediction.exchange) if prediction.exchange else "-",
         f"{prediction.samples_per_second:.4g}",
-        f"{line.speedup:.2f}",
-        in_bytes(line.memory),
+        f"{comparison.speedup:.2f}",
+        in_bytes(comparison.memory),
     )
 
 
-def _plain(line: Line) -> dict[str, Any]:
-    prediction = line.prediction
+def _plain(comparison: Comparison) -> dict[str, Any]:
+    prediction = comparison.prediction
     return {
         "strategy": prediction.candidate.strategy,
         "ranks": prediction.candidate.group.ranks,
@@ -105,6 +107,6 @@ def _plain(line: Line) -> dict[str, Any]:
         "computeSeconds": prediction.compute,
         "exchangeSeconds": prediction.exchange,
         "samplesPerSecond": prediction.samples_per_second,
-        "speedup": line.speedup,
-        "memoryBytes": line.memory,
+        "speedup": comparison.speedup,
+        "memoryBytes": comparison.memory,
     }

@@ -68,8 +68,8 @@ def end_of(log: Path) -> list[str]:
         return []
 
 
-def _is_of(heartbeat: Heartbeat, line: RestartRecord) -> bool:
+def _is_of(heartbeat: Heartbeat, entry: RestartRecord) -> bool:
     report = heartbeat.exit
-    if report is None or report.attempt != line.attempt:
+    if report is None or report.attempt != entry.attempt:
         return False
-    return line.replica == f"{names.replica_key(heartbeat.role, heartbeat.index)} rank {report.rank}"
+    return entry.replica == f"{names.replica_key(heartbeat.role, heartbeat.index)} rank {report.rank}"

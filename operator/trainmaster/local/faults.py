@@ -123,13 +123,13 @@ def event(armed: Armed, fault: Fault) -> PostEvent:
 
 def costs(armed: Armed, status: TrainingJobStatus) -> tuple[tuple[str, str], ...]:
     """Return each fault with what it cost, by the restart ledger, in the order in which they came."""
-    lines = [*status.restarts]
+    entries = [*status.restarts]
     never = datetime.max.replace(tzinfo=UTC)
     in_time = sorted(armed.faults, key=lambda fault: armed.came(fault) or never)
-    return tuple((str(fault), _cost(armed, fault, lines)) for fault in in_time)
+    return tuple((str(fault), _cost(armed, fault, entries)) for fault in in_time)
 
 
-def _cost(armed: Armed, fault: Fault, lines: list[RestartRecord]) -> str:
+def _cost(armed: Armed, fault: Fault, entries: list[RestartRecord]) -> str:
     """Return what a fault cost. Its ledger entry is the first one after it that no earlier fault has taken."""
     came = armed.came(fault)
     if came is None:
@@ -139,10 +139,10 @@ def _cost(armed: Armed, fault: Fault, lines: list[RestartRecord]) -> str:
         return f"changed the checkpoint of step {step}" if step else f"changed nothing: {_NO_CHECKPOINT}"
     if fault.kind not in _ENDING:
         return "came, and is no cause of a restart by itself"
-    line = next((line for line in lines if line.time >= came - _SLACK), None)
-    if line is None:
+    entry = next((entry for entry in entries if entry.time >= came - _SLACK), None)
+    if entry is None:
         return "no restart"
-    lines.remove(line)
-    seconds = "" if line.seconds_lost is None else f", {line.seconds_lost:.2g} s lost"
-    steps = line.steps_lost or 0
+    entries.remove(entry)
+    seconds = "" if entry.seconds_lost is None else f", {entry.seconds_lost:.2g} s lost"
+    steps = entry.steps_lost or 0
     return f"{steps} {'step' if steps == 1 else 'steps'} to train again{seconds}"

@@ -233,12 +233,7 @@ def _run_to_the_end(plan: TrainingPlan) -> int:
         error = raised
     # Outside of the `except`: what fails from here on did not happen while this one was handled.
     if not isinstance(error, SystemExit):
-        _leave_evidence(error)
-        if getattr(type(error), "trainmaster_configuration_error", False):
-            errors.say(f"trainmaster: {errors.text_of(error)}")
-            return names.EXIT_BAD_CONFIGURATION
-        _show(error)
-        return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        return _last_words(error)
     if not isinstance(error.code, (int, type(None))):
         _leave_evidence(error)  # sys.exit("please set DATA_DIR")
     return _exit_code(error.code)
@@ -352,6 +347,15 @@ def _exit_code(value: Any) -> int:
         return value & 0xFF if -_LONG <= value < _LONG else 0xFF
     errors.say(errors.text_of(value))
     return 1
+
+
+def _last_words(error: BaseException) -> int:
+    _leave_evidence(error)
+    if getattr(type(error), "trainmaster_configuration_error", False):
+        errors.say(f"trainmaster: {errors.text_of(error)}")
+        return names.EXIT_BAD_CONFIGURATION
+    _show(error)
+    return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _leave_evidence(error: BaseException) -> None:

@@ -36,9 +36,7 @@ def rehearse() -> None:
     # Where gloo would look up the host's name; what it found would be of no use.
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     try:
-        # The process of a rank begins like this, which will seed numpy's generator once more.
-        rank.as_if_started_afresh()
-        _read_a_plan()
+        _begin()
         model, optimizer = _step(torch, distributed)
         _keep(torch, model, optimizer)
     except Exception:  # noqa: BLE001, S110 whatever is wrong with this torch, the rank will say it
@@ -66,6 +64,12 @@ def look_up() -> None:
 
 def _read_a_plan() -> None:
     codec.decode(TrainingPlan, codec.encode(TrainingPlan("AllReduce", task="a:B", arguments={"c": 1})))
+
+
+def _begin() -> None:
+    """Begin as the process of a rank does, which will seed numpy's generator once more."""
+    rank.as_if_started_afresh()
+    _read_a_plan()
 
 
 def _step(torch: Any, distributed: Any) -> Tuple[Any, Any]:

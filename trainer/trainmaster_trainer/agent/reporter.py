@@ -71,8 +71,8 @@ class _LocalConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-class Line:
-    """Line is a connection to the operator that is kept open between requests."""
+class OperatorConnection:
+    """An OperatorConnection is an HTTP connection to the operator that is kept open between requests."""
 
     def __init__(self, url: str, token_file: str) -> None:
         self._url = urllib.parse.urlsplit(url)
@@ -194,31 +194,31 @@ class Reporter:
         self._stop.set()
         self._urgent.set()
         with contextlib.suppress(RefusedError, *_TROUBLE):
-            self._send(Line(self._url, self._token_file), hold=False, seconds=_LAST_SECONDS)
+            self._send(OperatorConnection(self._url, self._token_file), hold=False, seconds=_LAST_SECONDS)
 
     def _keep_held(self) -> None:
-        line, pauses = Line(self._url, self._token_file), Pauses()
+        connection, pauses = OperatorConnection(self._url, self._token_file), Pauses()
         while not self._stop.is_set():
             seen, began = self._status_collector.orders_seen, time.monotonic()
-            self._try(line, True, self._hold_seconds + _SLACK_SECONDS, pauses)
+            self._try(connection, True, self._hold_seconds + _SLACK_SECONDS, pauses)
             if self._status_collector.orders_seen == seen and time.monotonic() - began < self._hold_seconds / 2:
                 # An operator that does not hold requests: never ask it in a tight loop.
                 self._stop.wait(_UNHELD_PAUSE_SECONDS)
 
     def _keep_urgent(self) -> None:
-        line, pauses = Line(self._url, self._token_file), Pauses()
+        connection, pauses = OperatorConnection(self._url, self._token_file), Pauses()
         while not self._stop.is_set():
             self._urgent.wait()
             self._urgent.clear()
-            self._try(line, False, _SHORT_SECONDS, pauses)
+            self._try(connection, False, _SHORT_SECONDS, pauses)
             if pauses.failed:
                 self._urgent.set()
 
-    def _try(self, line: Line, hold: bool, seconds: float, pauses: Pauses) -> None:
+    def _try(self, connection: OperatorConnection, hold: bool, seconds: float, pauses: Pauses) -> None:
         if self._stop.is_set():
             return
         try:
-            self._send(line, hold, seconds)
+            self._send(connection, hold, seconds)
             pauses.none()
             self._well = time.monotonic()
             self._say("")
@@ -238,17 +238,17 @@ class Reporter:
             self._say(f"the operator at {self._url} is away ({error or type(error).__name__}); going on without it")
             self._stop.wait(pauses.longer())
 
-    def _send(self, line: Line, hold: bool, seconds: float) -> None:
+    def _send(self, connection: OperatorConnection, hold: bool, seconds: float) -> None:
         heartbeat = self._status_collector.compose(hold)
-        content = line.exchange(codec.encode(heartbeat), seconds)
+        content = connection.exchange(codec.encode(heartbeat), seconds)
         if content is None:
             return
         with self._lock:
             # Both lines bring the same news, an older operator repeats it; a large roster takes long to decode.
             if content == self._last_answer:
                 return
-            # The other line has brought orders since this was asked: these may be older ones. If they are not, the
-            # next request says so, and has them at once.
+            # The other connection has brought orders since this was asked: these may be older ones. If they are not,
+            # the next request says so, and has them at once.
             if heartbeat.orders_seen != self._status_collector.orders_seen:
                 return
             orders = codec.decode(Orders, content)

@@ -130,19 +130,19 @@ FIGURES = (
     ),
     Figure(
         "trainmaster_job_failures",
-        "Lines of the restart ledger, which keeps the newest 50.",
+        "Entries of the restart ledger, which keeps the newest 50.",
         ("class",),
         lambda job: _by_class(job, lambda _: 1),
     ),
     Figure(
         "trainmaster_job_lost_steps",
-        "Steps that had to be trained again, of those lines.",
+        "Steps that had to be trained again, of those entries.",
         ("class",),
         lambda job: _by_class(job, lambda record: record.steps_lost),
     ),
     Figure(
         "trainmaster_job_lost_seconds",
-        "Seconds from a failure to the next step, of those lines.",
+        "Seconds from a failure to the next step, of those entries.",
         ("class",),
         lambda job: _by_class(job, lambda record: record.seconds_lost),
     ),

@@ -99,11 +99,7 @@ class Worker:
         values, progress = order.values, self._member.progress
         if order.name == "ticket" and not self._begun:
             progress.start(values["complete"], values["saved"])
-            # The servers' models are compared with this one before anything of theirs is used.
-            for rank in self._servers:
-                with suppress(PeerRefusedError):  # an older version of the trainer does not know the question: no harm
-                    answer = self._ask({rank: Question(Message(alike.QUESTION))})[rank]
-                    alike.check_alike(alike.shapes_told(answer), self._shapes, rank, self._member.rank)
+            self._check_servers()
             self._pull(with_buffers=True)
             self._begun = True
         elif order.name == "ticket" and values["complete"] < progress.step:
@@ -122,6 +118,17 @@ class Worker:
         if order.name == "wait":
             progress.enter("load")  # waiting for others is no hang of ours
         progress.enter(progress.phase if order.name != "ticket" else "train", values["saved"])
+
+    def _check_servers(self) -> None:
+        """Compare the servers' models with this one, before anything of theirs is used.
+
+        Raises:
+            ConfigurationError: one of them has another model.
+        """
+        for rank in self._servers:
+            with suppress(PeerRefusedError):  # an older version of the trainer does not know the question: no harm
+                answer = self._ask({rank: Question(Message(alike.QUESTION))})[rank]
+                alike.check_alike(alike.shapes_told(answer), self._shapes, rank, self._member.rank)
 
     def _check_samples(self, step: int) -> None:
         """Compare the number of samples, before one is used, and again when server 0 may be new and know of none.
