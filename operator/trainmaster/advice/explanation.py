@@ -158,7 +158,12 @@ def _memory(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
         yield "Unknown, as it is a script's."
         return
     strategy = job.spec.strategy
-    yield f"{_parameters(model)}; {_optimizer(model)}."
+    optimizer = (
+        "what its optimizer keeps is not known, since it takes no step with one gradient on a CPU"
+        if model.optimizer_bytes is None
+        else f"its optimizer keeps {in_bytes(model.optimizer_bytes)} more"
+    )
+    yield f"{_parameters(model)}; {optimizer}."
     for need in memory.needs(strategy.type, strategy.options, model, group_facts(job)):
         parts = [("parameters", need.parameters), ("gradients", need.gradients), ("optimizer", need.optimizer)]
         parts += [("activations", need.activations)] if need.activations else []
@@ -172,12 +177,6 @@ def _parameters(model: ModelFacts) -> str:
     if not frozen:
         return f"{said} ({in_bytes(model.parameter_bytes)})"
     return f"{said} to train ({in_bytes(model.trained_bytes)}) and frozen ones of {in_bytes(frozen)}"
-
-
-def _optimizer(model: ModelFacts) -> str:
-    if model.optimizer_bytes is None:
-        return "what its optimizer keeps is not known, since it takes no step with one gradient on a CPU"
-    return f"its optimizer keeps {in_bytes(model.optimizer_bytes)} more"
 
 
 def _failure(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:

@@ -31,7 +31,9 @@ _FORM = "Use at most 63 letters, digits, - _ and ., with a letter or digit first
 def bad_labels(data: dict[str, Any]) -> Iterator[tuple[Location, Words]]:
     """Yield each label in the document whose name or value Kubernetes refuses, with words about it."""
     for place in _PLACES:
-        labels = _at(data, place)
+        labels: Any = data
+        for part in place:
+            labels = labels.get(part) if isinstance(labels, dict) else None
         for name, value in labels.items() if isinstance(labels, dict) else ():
             if not _is_name(name):
                 message = f"{name} is not the name of a label"
@@ -46,9 +48,3 @@ def _is_name(key: Any) -> bool:
     prefix, slash, name = key.rpartition("/")
     fits = not slash or (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix) is not None)
     return fits and _NAME.fullmatch(name) is not None
-
-
-def _at(data: Any, place: Location) -> Any:
-    for part in place:
-        data = data.get(part) if isinstance(data, dict) else None
-    return data

@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 import time
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from trainmaster.wire import names
 
@@ -223,10 +223,14 @@ class Parent:
             self._reactor.after(pause, self._start_own)
         self._listener.parent_lost()
         if hopeless:
+            # The agent itself runs without these variables of the user's.
+            found = sorted(
+                name for name, value in os.environ.items() if value and name.startswith(("PYTHONHOME", "LD_"))
+            )
+            question = f" Are these variables right: {', '.join(found)}?" if found else ""
             self._log(
                 f"the process that ranks are forked from has died {self._failures} times at its start; what it wrote "
-                "above says why. Does this image have a working Python, and all of trainmaster_trainer?"
-                + _what_it_obeys(os.environ)
+                "above says why. Does this image have a working Python, and all of trainmaster_trainer?" + question
             )
             self._listener.parent_hopeless()
 
@@ -238,9 +242,3 @@ class Parent:
             self._reactor.unwatch(self._channel.fileno())
             self._channel.close()
             self._channel = None
-
-
-def _what_it_obeys(environment: Mapping[str, str]) -> str:
-    """Return a question about the user's variables without which the agent itself runs; empty where there are none."""
-    found = sorted(name for name, value in environment.items() if value and name.startswith(("PYTHONHOME", "LD_")))
-    return f" Are these variables right: {', '.join(found)}?" if found else ""

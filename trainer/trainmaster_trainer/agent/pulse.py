@@ -70,7 +70,9 @@ class Pulse:
 
     def _look(self) -> None:
         stopped = self._pid is not None and stacks.is_stopped(self._pid)
-        owes, asleep = self._owes(), self._is_asleep()
+        # It owes an answer, or has not reaped a child that has ended.
+        owes = any(pid is None or stacks.state(pid) == "Z" for pid in self._begun.values())
+        asleep = self._is_asleep()
         self._looks = self._looks + 1 if stopped or owes or asleep else 0
         if stopped:
             self._judge(_STOPPED_LOOKS, "is stopped (SIGSTOP)")
@@ -91,7 +93,3 @@ class Pulse:
             return False
         before, self._worked = self._worked, stacks.ticks(self._pid)
         return stacks.state(self._pid) == "S" and self._worked == before
-
-    def _owes(self) -> bool:
-        """Return whether the process owes an answer, or has not reaped a child that has ended."""
-        return any(pid is None or stacks.state(pid) == "Z" for pid in self._begun.values())

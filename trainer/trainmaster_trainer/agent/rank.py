@@ -123,7 +123,12 @@ def serve_store(host: str, port: int, listener: int) -> int:
 def as_if_started_afresh() -> None:
     """Do for the new environment what Python and libraries derive from the environment once, at their start."""
     time.tzset()
-    _look_again_for_modules()
+    # `importlib.invalidate_caches()` writes to each of some hundred finders, which costs a forked process a page
+    # each. Python looks into a folder again when its time has changed; below its own prefix that is enough.
+    own = (sys.prefix, sys.base_prefix)
+    for path in sys.path:
+        if not path.startswith(own):
+            sys.path_importer_cache.pop(path, None)
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy.random" in sys.modules:
         numpy.random.seed()  # else all ranks would draw the same "random" numbers
@@ -147,18 +152,6 @@ def _set_blas_threads(count: int) -> None:
                 setter = getattr(library, f"{prefix}openblas_set_num_threads{suffix}", None)
                 if setter is not None:
                     setter(count)
-
-
-def _look_again_for_modules() -> None:
-    """Forget what folders of the user's modules had in them, and which were not there.
-
-    `importlib.invalidate_caches()` is not used: it writes to each of some hundred finders, which costs a forked process
-    a page each. Python looks into a folder again when its time has changed; below its own prefix that is enough.
-    """
-    own = (sys.prefix, sys.base_prefix)
-    for path in sys.path:
-        if not path.startswith(own):
-            sys.path_importer_cache.pop(path, None)
 
 
 def _open_streams(unbuffered: bool) -> None:

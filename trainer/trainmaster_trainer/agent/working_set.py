@@ -36,7 +36,12 @@ def of_rank(pid: int) -> Pages:
         return []
     try:
         with Path(f"/proc/{pid}/pagemap").open("rb") as file:
-            pages = [piece for start, end in _inherited() for piece in _exclusive(file, start, end)]
+            # Children share this memory by the fork alone, and may write to it.
+            inherited = [
+                (int(found[1], 16), int(found[2], 16))
+                for found in _PRIVATE.finditer(Path("/proc/self/maps").read_text())
+            ]
+            pages = [piece for start, end in inherited for piece in _exclusive(file, start, end)]
     except (OSError, ValueError):  # it has ended, or must not be looked at
         return []
     return pages if sum(length for _, length in pages) < _MOST_BYTES else []
@@ -47,11 +52,6 @@ def copy(pages: Pages) -> None:
     if room.is_ample(sum(length for _, length in pages), _SHARE):
         for address, length in pages:
             process.advise(address, length, _POPULATE_WRITE)
-
-
-def _inherited() -> Pages:
-    """Return where memory begins and ends that children share with this process by the fork alone, and may write to."""
-    return [(int(found[1], 16), int(found[2], 16)) for found in _PRIVATE.finditer(Path("/proc/self/maps").read_text())]
 
 
 def _exclusive(pagemap: BinaryIO, start: int, end: int) -> Iterator[Tuple[int, int]]:

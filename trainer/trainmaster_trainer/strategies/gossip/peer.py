@@ -1,7 +1,7 @@
 """A peer is one worker: it takes steps, averages with random others beside them, and answers those who ask it.
 
 The average after a step travels while the next gradient is computed, as in AD-PSGD; the next average waits for it. So a
-gradient may be of the model before the latest average, as `_update` says.
+gradient may be of the model before the latest average, as `train` says.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -220,13 +221,10 @@ class Peer:
             self.plan.checkpoint_url or self.plan.resume_from or self.plan.resume_job
         )  # by the checkpoint writer alone
         on_their_own = not self.plan.checkpoint_shared and self.member.settings.attempt > 1
-        return not self._has_heard or self._came_later or fetched is not None or on_their_own
-
-    @property
-    def _came_later(self) -> bool:
-        """Return whether its pod was replaced or it was started again alone, so that the others began without it."""
+        # Its pod was replaced or it was started again alone, so that the others began without it.
         place = self.member.directory.place(self.member.rank)
-        return place is not None and place.life != (0, 0)
+        came_later = place is not None and place.life != (0, 0)
+        return not self._has_heard or came_later or fetched is not None or on_their_own
 
     def _ask_around(self) -> bool:
         """Take over the model of the worker that is furthest. Return whether a worker did not answer."""
@@ -272,19 +270,16 @@ class Peer:
         self._model.zero_grad()
         loss = self.member.numerics.backward(batch, self._loss)
         with self.mixer.lock:
-            self._update()
+            # The gradient is of a copy of the model that others may have changed since, as AD-PSGD allows.
+            for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
+                own.grad = None if live.grad is None else live.grad.cpu()
+            self._rates.set(min(self.sample_counters.samples / self.goal, 1.0))
+            self.member.numerics.take_step(self._optimizer)
             measured = {name: float(value) for name, value in self.member.numerics.take_measured().items()}
             self.sample_counters.add(self.member.rank, batch.size, float(loss), measured)
 
     def _loss(self, batch: Batch) -> Loss:
         return loss_of(self.member.task, self._model(batch.inputs), batch.targets).as_mean_for("Gossip")
-
-    def _update(self) -> None:
-        """Take a step with a gradient of a copy of the model that others may have changed since, as AD-PSGD allows."""
-        for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
-            own.grad = None if live.grad is None else live.grad.cpu()
-        self._rates.set(min(self.sample_counters.samples / self.goal, 1.0))
-        self.member.numerics.take_step(self._optimizer)
 
     def average_meanwhile(self) -> None:
         """Begin an average in the background, after the one before has ended."""
@@ -319,7 +314,11 @@ class Peer:
         """
         place = self.member.directory.place(rank)
         try:
-            self._check_model(rank, place)
+            # A worker that is met at this place for the first time is asked which model it has.
+            if place is None or self._alike.get(rank) != place:
+                told = self.member.links.ask(rank, Message(alike.QUESTION), PARTNER_SECONDS, self._silence)
+                alike.check_alike(alike.shapes_told(told), self._shapes, rank, self.member.rank)
+                self._alike[rank] = place
             message = self._meeting(rank, place)
             answer = self.member.links.to(rank).ask(Question(message), PARTNER_SECONDS, self._silence)
         except (PeerLostError, PeerRefusedError) as error:
@@ -331,20 +330,10 @@ class Peer:
             self.sample_counters.merge(answer.values["sample_counters"])
             if self.member.rank in self.sample_counters.entries:
                 self.sample_counters.entries[self.member.rank].distance = distance
-        self._thank(rank, message.values["number"])
+        with suppress(PeerLostError, PeerRefusedError):  # else it keeps the answer until the next meeting
+            number = {"number": message.values["number"]}
+            self.member.links.ask(rank, Message("thanks", number), 0.0, SILENCE_SECONDS)
         return True
-
-    def _check_model(self, rank: int, place: Place | None) -> None:
-        """Ask a worker that is met at this place for the first time which model it has.
-
-        Raises:
-            ConfigurationError: it has another model.
-            PeerLostError: it does not answer.
-        """
-        if place is None or self._alike.get(rank) != place:
-            answer = self.member.links.ask(rank, Message(alike.QUESTION), PARTNER_SECONDS, self._silence)
-            alike.check_alike(alike.shapes_told(answer), self._shapes, rank, self.member.rank)
-            self._alike[rank] = place
 
     def _meeting(self, rank: int, place: Place | None) -> Message:
         """Return the message to ask with: the meeting that broke off, or a new one."""
@@ -355,12 +344,6 @@ class Peer:
         with self.mixer.lock:
             known[1].values["sample_counters"] = self.sample_counters.plain()
         return known[1]
-
-    def _thank(self, rank: int, number: int) -> None:
-        try:
-            self.member.links.ask(rank, Message("thanks", {"number": number}), 0.0, SILENCE_SECONDS)
-        except (PeerLostError, PeerRefusedError):
-            return  # it keeps the answer until the next meeting
 
     def evaluate(self) -> dict[str, float]:
         """Return what the task's evaluation says of the model."""

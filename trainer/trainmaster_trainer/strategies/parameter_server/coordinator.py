@@ -250,7 +250,11 @@ class Coordinator:
         if not urgent:
             self._open_gate()
         shards = self._ask_servers(Message("fetch"))
-        state = self._whole.join([_state(shards[rank]) for rank in sorted(shards)])
+        states = [
+            State(dict(zip(shard.values["names"], shard.tensors, strict=False)), shard.values["scalars"])
+            for _, shard in sorted(shards.items())
+        ]
+        state = self._whole.join(states)
         self._save_as(step, state)
         if urgent or self._member.stop.is_set():
             self._saver.wait(needed=False)
@@ -365,10 +369,6 @@ class Coordinator:
         self._journal = Journal(
             self._member.settings, self._member.progress, step, durable_step, evaluated=self._evaluations.step
         )
-
-
-def _state(shard: Message) -> State:
-    return State(dict(zip(shard.values["names"], shard.tensors, strict=False)), shard.values["scalars"])
 
 
 def _install(state: State, step: int, branch: Values) -> Message:

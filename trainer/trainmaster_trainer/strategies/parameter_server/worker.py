@@ -189,7 +189,11 @@ class Worker:
         del batch  # the next one may be there before the answer is
         if len(self._servers) == 1:
             return self._step(values)
-        return self.next(result if self._push(values) else generation)
+        messages = [self._gradient_message("push", index, values) for index in range(len(self._servers))]
+        questions = {rank: Question(message) for rank, message in zip(self._servers, messages, strict=True)}
+        questions[self._servers[0]].meanwhile = partial(self._prepare, Ticket(*values["ticket"]))
+        all_have_it = "stale" not in {answer.name for answer in self._ask(questions).values()}
+        return self.next(result if all_have_it else generation)
 
     def _take(self, ticket: Ticket) -> Batch:
         """Return the samples of a ticket, and seed the random numbers of its forward pass."""
@@ -238,13 +242,6 @@ class Worker:
         order = self._ask({rank: question})[rank]
         self._tell(order)
         return order
-
-    def _push(self, values: Values) -> bool:
-        """Push the gradient. Return whether all servers have it."""
-        messages = [self._gradient_message("push", index, values) for index in range(len(self._servers))]
-        questions = {rank: Question(message) for rank, message in zip(self._servers, messages, strict=True)}
-        questions[self._servers[0]].meanwhile = partial(self._prepare, Ticket(*values["ticket"]))
-        return "stale" not in {answer.name for answer in self._ask(questions).values()}
 
     def _gradient_message(self, name: str, index: int, values: Values) -> Message:
         part = self._parts[index]
