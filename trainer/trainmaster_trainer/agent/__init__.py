@@ -12,7 +12,7 @@ Its files:
 - `ranks`: the rank processes of one attempt: start, stop, how each came to its end
 - `environment`: the variables of one rank, as torchrun would set them
 - `rendezvous`: the listening socket that is offered for the next attempt; interface names
-- `parent`: the agent's line to the warm parent, and starting one
+- `parent`: the agent's channel to the warm parent, and starting one
 - `followers`: the processes that tell trackers of experiments what metrics.jsonl says
 - `files`: progress pages, error files and the roster of one attempt
 - `store`: the store at which ranks meet, where this replica serves it
@@ -36,7 +36,7 @@ Its files:
 - `working_set`: copies of the pages that a rank like it has needed copies of
 - `imports`: what a task imports: noted by a rank, and imported once more for later ones
 - `learning`: when that is worth it, and `room`: whether there is memory for it
-- `branch`: the agent's line to a process, forked from the warm parent, that has done so
+- `branch`: the agent's channel to a process, forked from the warm parent, that has done so
 - `warm`: the warm parent: imports torch once, forks ranks in milliseconds
 - `rank`: what a rank's process does before and after the user's code
 - `accelerate_launch`: has accelerate make the variables that its launcher would set

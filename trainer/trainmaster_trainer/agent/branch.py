@@ -20,7 +20,7 @@ BRANCH = "branch"  # what the warm parent is asked to start
 
 
 class Branch:
-    """Branch is the line to at most one branch at a time.
+    """Branch is the channel to at most one branch at a time.
 
     `tell` gets its messages; `changed` is called when ranks can be started there from now on, or no more.
     """
@@ -60,7 +60,7 @@ class Branch:
         return self._distrusted
 
     def use(self, connection: socket.socket) -> int:
-        """Watch our end of the line to a branch that is being made; return the branch's identity."""
+        """Watch our end of the channel to a branch that is being made; return the branch's identity."""
         channel = self._channel = Channel(connection, SENDING_SECONDS)
         self._reactor.watch(channel.fileno(), lambda: self._read(channel))
         self._pulse.begin()
@@ -68,7 +68,7 @@ class Branch:
         return self.identity
 
     def send(self, message: Dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send a message. A broken line shows itself as the end of all that was started over it."""
+        """Send a message. A broken channel shows itself as the end of all that was started over it."""
         if "id" in message:
             self._live.add(message["id"])
         if self._channel is not None:
@@ -82,7 +82,7 @@ class Branch:
             self._changed()
 
     def close(self) -> None:
-        """Close the line, which ends the branch and all that was started over it."""
+        """Close the channel, which ends the branch and all that was started over it."""
         self._ready = False
         self._pulse.end()
         self._live.clear()

@@ -27,7 +27,7 @@ class Received(NamedTuple):
 
 
 class Channel:
-    """Channel is one end of the line."""
+    """Channel is one end of a connection between two processes."""
 
     def __init__(self, connection: socket.socket, patience: float = 0.0) -> None:
         """Take over a socket. `patience`: seconds for the other end to make room for a message; 0: no limit."""

@@ -91,7 +91,7 @@ class Children:
         return pid, None
 
     def want(self, count: int) -> None:
-        """Have so many children stand by. Those that are too many see the end of their line, and end."""
+        """Have so many children stand by. Those that are too many see the end of their channel, and end."""
         self._wanted = count
         self._dismiss(count)
 

@@ -1,10 +1,10 @@
-"""The agent's line to the warm parent: the one of the local hand, or one that it starts itself.
+"""Hold the agent's channel to the warm parent: the one of the local hand, or one that it starts itself.
 
-Called by `ranks`. What goes over the line (JSON, see `channel`):
+Called by `ranks`. What goes over the channel (JSON, see `channel`):
     {"start": "rank", "id", "environment"}  + stdout, stderr (, listener)   agent to parent
     {"start": "store", "id", "host", "port"}  + listener
     {"prepare": count}                                                 how many children should stand by
-    {"start": "branch", "id", "imports", "folder", "environment", "differing"}  + its end of a line, see `branch`
+    {"start": "branch", "id", "imports", "folder", "environment", "differing"}  + its end of a channel, see `branch`
     {"ready": true, "stores", "pid"}                                   parent to agent
     {"started": id, "pid"}   {"ended": id, "code" | "signal" | "failure"}
 """
@@ -91,7 +91,7 @@ class Parent:
             self._connect(self._shared, time.monotonic() + _SHARED_PATIENCE_SECONDS)
 
     def start(self, request: Dict[str, Any], descriptors: Sequence[int]) -> None:
-        """Have a process started. Call it only when `ready`; a broken line shows itself as `parent_lost`."""
+        """Have a process started. Call it only when `ready`; a broken channel shows itself as `parent_lost`."""
         if request.get("start") == "rank" and self._branch.takes_ranks:
             self._branch.send(request, descriptors)
         elif self._channel is not None:
@@ -108,7 +108,7 @@ class Parent:
         """Have a process forked that imports what is noted in a file, and start ranks there when it has done so.
 
         Raises:
-            OSError: there can be no line to it.
+            OSError: there can be no channel to it.
         """
         ours, theirs = socket.socketpair()
         request = {"imports": notes, "environment": environment, "differing": list(differing), "folder": folder}
@@ -127,7 +127,7 @@ class Parent:
             self.start({"prepare": 0 if self._branch.takes_ranks else self._prepare}, [])
 
     def close(self) -> None:
-        """Close the line: the other end kills all that was started over it."""
+        """Close the channel: the other end kills all that was started over it."""
         self._closed = True
         if self._pid is not None and stacks.is_stopped(self._pid):
             process.kill_group(self._pid, signal.SIGKILL)
@@ -182,7 +182,7 @@ class Parent:
         self._give_up("has not come up")
 
     def _give_up(self, why: str) -> None:
-        """Give the warm parent up. Ranks that it has forked end with it, or with the line to it."""
+        """Give the warm parent up. Ranks that it has forked end with it, or with the channel to it."""
         self._log(f"the warm parent {why}")
         if self._pid is not None and (self._shared is None or not self.ready or stacks.is_stopped(self._pid)):
             process.kill_group(self._pid, signal.SIGKILL)

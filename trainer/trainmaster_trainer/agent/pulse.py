@@ -54,7 +54,7 @@ class Pulse:
         """Send the process a message. If that asks for something, the process owes an answer from now on."""
         if "id" in message:
             self._begun[message["id"]] = None
-        with contextlib.suppress(OSError):  # a broken line shows itself, and one that is not read is seen at a look
+        with contextlib.suppress(OSError):  # a broken channel shows itself, and one that is not read is seen at a look
             channel.send(message, descriptors)
 
     def heard(self, message: Dict[str, Any]) -> None:

@@ -307,7 +307,7 @@ class Ranks(parent.Listener):
                     rank.lifeline.follow(partial(self._reactor.call, partial(self._let_go, identity)))
 
     def _let_go(self, identity: int) -> None:
-        """Look at the rank in a moment: if the warm parent has died, its line is closed by now, and is read first."""
+        """Look at the rank in a moment: if the warm parent has died, its channel is closed, and is read first."""
         self._reactor.after(0.0, lambda: self._dies(identity))
 
     def _dies(self, identity: int) -> None:

@@ -206,7 +206,7 @@ def _run(agent: Agent, orders: Orders, roster: Roster) -> Step:
     if orders.attempt == agent.attempt and agent.roster is not None:
         if agent.roster.digest == roster.digest or _is_older(agent, roster):
             return agent, ()
-        # Where members start alone, ranks that have ended start anew only when their own line says so.
+        # Where members start alone, ranks that have ended start anew only when the roster has a later start of theirs.
         if (agent.live or roster.independent) and agent.pending is None and _same_start(agent, agent.roster, roster):
             return replace(agent, roster=roster), (ShareRoster(roster), ReportNow())
     return _when_empty(agent, orders)
@@ -223,8 +223,8 @@ def _same_start(agent: Agent, old: Roster, new: Roster) -> bool:
 
 def _is_older(agent: Agent, roster: Roster) -> bool:
     """Return whether this is a late answer, as it names an older start of this replica than the present one."""
-    line = member_of(roster, agent.role, agent.index)
-    return line is not None and (line.start or 0) < (agent.start or 0)
+    member = member_of(roster, agent.role, agent.index)
+    return member is not None and (member.start or 0) < (agent.start or 0)
 
 
 def _when_empty(agent: Agent, orders: Orders) -> Step:

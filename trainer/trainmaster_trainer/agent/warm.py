@@ -293,7 +293,7 @@ def main() -> NoReturn:
             rehearsal.look_up()
     gc.collect()
     gc.freeze()
-    # The loop sees the end of its line. What it then kills, the kernel would leave: ranks' own children.
+    # The loop sees the end of its channel. What it then kills, the kernel would leave: ranks' own children.
     process.wake_with_parent()
     rest = parent.serve(stores=can_serve_stores())
     process.leave(rest() if rest is not None else 0)
