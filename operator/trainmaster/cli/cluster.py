@@ -44,11 +44,23 @@ all is deleted. Example: trainmaster delete digits"""
 def add_commands(add: Add) -> None:
     """Add the commands to the command line."""
     _submit(add("submit", "send a job with its code to a cluster", SUBMIT))
-    _list(add("list", "show runs here and jobs on a cluster", LIST))
-    _status(add("status", "show how one of them is", STATUS))
+    listed = add("list", "show runs here and jobs on a cluster", LIST)
+    listed.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
+    listed.add_argument("--local", action="store_true", help="the runs here alone")
+    listed.add_argument("-o", "--output", choices=FORMATS, help="wide has more columns")
+    add_where(listed)
+    listed.set_defaults(command=lambda options: _run("listing", "list_jobs", options))
+    status = add("status", "show how one of them is", STATUS)
+    _name(status)
+    status.add_argument("-o", "--output", choices=FORMATS, help="the job as a document, or its row")
+    status.set_defaults(command=lambda options: _run("listing", "status", options))
     _logs(add("logs", "show what its ranks print", LOGS))
     _driving(add)
-    _code(add("code", "bring back the code that a job runs", CODE))
+    code = add("code", "bring back the code that a job runs", CODE)
+    code.add_argument("name", metavar="NAME", help="the job")
+    code.add_argument("-o", "--output", metavar="DIR", required=True, help="a new or empty folder")
+    add_where(code)
+    code.set_defaults(command=lambda options: _run("code_back", "run", options))
 
 
 def _submit(parser: argparse.ArgumentParser) -> None:
@@ -59,20 +71,6 @@ def _submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=FORMATS, help="show the job that was made, in this format")
     add_where(parser)
     parser.set_defaults(command=lambda options: _run("submit", "run", options))
-
-
-def _list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
-    parser.add_argument("--local", action="store_true", help="the runs here alone")
-    parser.add_argument("-o", "--output", choices=FORMATS, help="wide has more columns")
-    add_where(parser)
-    parser.set_defaults(command=lambda options: _run("listing", "list_jobs", options))
-
-
-def _status(parser: argparse.ArgumentParser) -> None:
-    _name(parser)
-    parser.add_argument("-o", "--output", choices=FORMATS, help="the job as a document, or its row")
-    parser.set_defaults(command=lambda options: _run("listing", "status", options))
 
 
 def _logs(parser: argparse.ArgumentParser) -> None:
@@ -107,13 +105,6 @@ def _driving(add: Add) -> None:
         if word == "scale":
             parser.add_argument("workers", type=whole, metavar="WORKERS", help="how many")
         parser.set_defaults(word=word, command=lambda options: _run("driving", "run", options))
-
-
-def _code(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the job")
-    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="a new or empty folder")
-    add_where(parser)
-    parser.set_defaults(command=lambda options: _run("code_back", "run", options))
 
 
 def _name(parser: argparse.ArgumentParser) -> None:

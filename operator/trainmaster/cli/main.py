@@ -97,12 +97,24 @@ def _parser(*, run_alone: bool = False) -> argparse.ArgumentParser:
     from trainmaster.cli import making, viewing
 
     _check(_command(commands, "check", "check job files, with lines and cures", CHECK))
-    _advise(_command(commands, "advise", "say whether distributing pays, and by which strategy", ADVISE))
-    _explain(_command(commands, "explain", "tell what happened to a job, and why", EXPLAIN))
+    advise = _command(commands, "advise", "say whether distributing pays, and by which strategy", ADVISE)
+    advise.add_argument("job", metavar="JOB.yaml", help="the job")
+    advise.add_argument("--network", metavar="BANDWIDTH", help="a cluster's link, as 10Gbit, instead of this machine's")
+    advise.add_argument("--output", choices=("text", "json"), default="text", help="json: one object")
+    advise.set_defaults(command=lambda options: _load("advise").advise(options.job, options.network, options.output))
+    explain = _command(commands, "explain", "tell what happened to a job, and why", EXPLAIN)
+    explain.add_argument("what", metavar="WHAT", help="a job file, the folder of a run, a file with a status, or -")
+    explain.set_defaults(command=lambda options: _load("explain").explain(options.what))
     _export(_command(commands, "export", "write a trained model into one file", EXPORT))
-    _audit(_command(commands, "audit", "prove that a run used each sample once", AUDIT))
-    _render(_command(commands, "render", "show the pods and services that a cluster would get", RENDER))
-    _crd(_command(commands, "crd", "print the CustomResourceDefinition", CRD))
+    audit = _command(commands, "audit", "prove that a run used each sample once", AUDIT)
+    audit.add_argument("folder", metavar="DIR", help="the --workdir of a run, or a folder of checkpoints")
+    audit.set_defaults(command=lambda options: _load("audit").audit(options.folder))
+    render = _command(commands, "render", "show the pods and services that a cluster would get", RENDER)
+    render.add_argument("job", metavar="JOB.yaml", help="the job")
+    render.set_defaults(command=lambda options: _load("render").render(options.job))
+    _command(commands, "crd", "print the CustomResourceDefinition", CRD).set_defaults(
+        command=lambda _: _load("crd").crd()
+    )
     cluster.add_commands(lambda name, short, long: _command(commands, name, short, long))
     viewing.add_commands(lambda name, short, long: _command(commands, name, short, long))
     making.add_commands(lambda name, short, long: _command(commands, name, short, long), parser)
@@ -192,18 +204,6 @@ def _check(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=lambda options: _load("check").check(options.files, options.output, options.set))
 
 
-def _advise(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB.yaml", help="the job")
-    parser.add_argument("--network", metavar="BANDWIDTH", help="a cluster's link, as 10Gbit, instead of this machine's")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object")
-    parser.set_defaults(command=lambda options: _load("advise").advise(options.job, options.network, options.output))
-
-
-def _audit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="the --workdir of a run, or a folder of checkpoints")
-    parser.set_defaults(command=lambda options: _load("audit").audit(options.folder))
-
-
 def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="WHAT", help="a folder, a URL, or the name of a job")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
@@ -222,20 +222,6 @@ def _run_export(options: argparse.Namespace) -> int:
     )
     code: int = module.export(wanted)
     return code
-
-
-def _explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="WHAT", help="a job file, the folder of a run, a file with a status, or -")
-    parser.set_defaults(command=lambda options: _load("explain").explain(options.what))
-
-
-def _render(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB.yaml", help="the job")
-    parser.set_defaults(command=lambda options: _load("render").render(options.job))
-
-
-def _crd(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(command=lambda _: _load("crd").crd())
 
 
 def _operator(parser: argparse.ArgumentParser) -> None:

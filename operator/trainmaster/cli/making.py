@@ -26,8 +26,17 @@ Example: trainmaster sweep job.yaml --random 20 --over training.arguments.lr=log
 
 def add_commands(add: Add, parser: argparse.ArgumentParser) -> None:
     """Add the commands to the command line. `parser` is the one of all commands, which completion looks at."""
-    _init(add("init", "write a job and a training to begin with", INIT))
-    _convert(add("convert", "turn another operator's job into a TrainingJob", CONVERT))
+    init = add("init", "write a job and a training to begin with", INIT)
+    init.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to (default: here)")
+    init.add_argument("--script", action="store_true", help="a script with a training loop of its own, not a task")
+    init.add_argument("--name", help="the job's name (default: that of the folder)")
+    init.set_defaults(command=lambda options: import_module("trainmaster.cli.init").run(options))
+    convert = add("convert", "turn another operator's job into a TrainingJob", CONVERT)
+    convert.add_argument(
+        "what", metavar="WHAT", nargs="+", help="a YAML file, - for standard input, or a torchrun line"
+    )
+    convert.add_argument("-o", "--output", metavar="FILE", help="a new file for the job (default: standard output)")
+    convert.set_defaults(command=lambda options: import_module("trainmaster.cli.convert").run(options))
     add("schema", "print a JSON Schema for editors", SCHEMA).set_defaults(
         command=lambda _: import_module("trainmaster.cli.json_schema").print_schema()
     )
@@ -35,13 +44,6 @@ def add_commands(add: Add, parser: argparse.ArgumentParser) -> None:
     completion = add("completion", "print completion for a shell", COMPLETION)
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     completion.set_defaults(command=lambda options: import_module("trainmaster.cli.completion").run(options, parser))
-
-
-def _init(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to (default: here)")
-    parser.add_argument("--script", action="store_true", help="a script with a training loop of its own, not a task")
-    parser.add_argument("--name", help="the job's name (default: that of the folder)")
-    parser.set_defaults(command=lambda options: import_module("trainmaster.cli.init").run(options))
 
 
 def _sweep(parser: argparse.ArgumentParser) -> None:
@@ -69,9 +71,3 @@ def _sweep(parser: argparse.ArgumentParser) -> None:
     add_code(parser)
     add_where(parser)
     parser.set_defaults(command=lambda options: import_module("trainmaster.cli.sweep").run(options))
-
-
-def _convert(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="WHAT", nargs="+", help="a YAML file, - for standard input, or a torchrun line")
-    parser.add_argument("-o", "--output", metavar="FILE", help="a new file for the job (default: standard output)")
-    parser.set_defaults(command=lambda options: import_module("trainmaster.cli.convert").run(options))

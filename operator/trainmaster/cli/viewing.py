@@ -19,30 +19,21 @@ Example: trainmaster report digits digits-wide -o digits.html"""
 
 def add_commands(add: Add) -> None:
     """Add the commands to the command line."""
-    _plot(add("plot", "draw the curves of runs and jobs", PLOT))
-    _compare(add("compare", "show what differs between runs or jobs", COMPARE))
-    _report(add("report", "write runs and jobs into one HTML file", REPORT))
-
-
-def _plot(parser: argparse.ArgumentParser) -> None:
-    _names(parser)
-    parser.add_argument(
+    plot = add("plot", "draw the curves of runs and jobs", PLOT)
+    _names(plot)
+    plot.add_argument(
         "--metric", action="append", default=[], metavar="FIGURE", help="which (repeatable; default: loss)"
     )
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: the points")
-    parser.set_defaults(command=lambda options: import_module("trainmaster.cli.plot").run(options))
-
-
-def _compare(parser: argparse.ArgumentParser) -> None:
-    _names(parser)
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: one object")
-    parser.set_defaults(command=lambda options: import_module("trainmaster.cli.compare").run(options))
-
-
-def _report(parser: argparse.ArgumentParser) -> None:
-    _names(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="the file to write (default: NAME.html)")
-    parser.set_defaults(command=lambda options: import_module("trainmaster.cli.report").run(options))
+    plot.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: the points")
+    plot.set_defaults(command=lambda options: import_module("trainmaster.cli.plot").run(options))
+    compare = add("compare", "show what differs between runs or jobs", COMPARE)
+    _names(compare)
+    compare.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: one object")
+    compare.set_defaults(command=lambda options: import_module("trainmaster.cli.compare").run(options))
+    report = add("report", "write runs and jobs into one HTML file", REPORT)
+    _names(report)
+    report.add_argument("-o", "--output", metavar="FILE", help="the file to write (default: NAME.html)")
+    report.set_defaults(command=lambda options: import_module("trainmaster.cli.report").run(options))
 
 
 def _names(parser: argparse.ArgumentParser) -> None:
