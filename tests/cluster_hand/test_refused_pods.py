@@ -124,7 +124,7 @@ async def test_orders_for_a_pod_that_went_meanwhile_are_not_kept() -> None:
     stage.see(a_job())
     async with stage.platform() as platform:
         await platform.apply(a_job().build(), GiveOrders((("gone", Orders(Verb.WAIT, 1, "")),)))
-        assert not platform._intake._lines
+        assert not platform._intake._records
 
 
 async def test_what_no_pod_can_be_made_of_is_told_like_a_refusal() -> None:
