@@ -72,6 +72,17 @@ def test_what_was_not_sent_is_never_unpacked(tmp_path: Path, packed: bytes, why:
     assert not (tmp_path / "scratch").exists()
 
 
+def test_an_image_that_was_not_mounted_is_named(tmp_path: Path) -> None:
+    """An API server without image volumes drops the source, and a volume without one is an empty folder."""
+    environment = variables(tmp_path, TrainingPlan("AllReduce", command=("python", "t.py"), code_image=True), b"")
+    shutil.rmtree(tmp_path / "bundle" / "..data")
+    with pytest.raises(SettingsError, match=r"spec\.training\.code\.image: no file is in it.*ImageVolume"):
+        bundled.bring(environment)
+    (tmp_path / "bundle" / "t.py").touch()
+    bundled.bring(environment)
+    assert codec.decode(TrainingPlan, environment[names.ENV_TRAINING]).working_directory == str(tmp_path / "bundle")
+
+
 def test_a_job_without_code_is_as_it_was(tmp_path: Path) -> None:
     environment = variables(tmp_path, TrainingPlan("AllReduce", task="a:B", working_directory="x"), b"none")
     before = dict(environment)

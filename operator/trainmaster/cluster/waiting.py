@@ -13,6 +13,7 @@ from typing import Any
 from trainmaster.core.situation.obstacles import (
     BEING_CREATED,
     CLAIM_OF_ONE_POD,
+    IMAGE_NOT_MOUNTED,
     INITIALIZING,
     NOT_MOUNTED,
     NOT_SCHEDULED,
@@ -29,6 +30,8 @@ _ALIASES = {"ErrImagePull": "ImagePullBackOff"}
 # Of a name that no registry can have, some runtimes say that it could not be pulled.
 _NO_NAME = re.compile(r"invalid reference format|failed to parse image reference")
 _VOLUME_MISSING = re.compile(r"persistentvolumeclaim .* (not found|bound to non-existent|is being deleted)|\blost\b")
+# So runtimes without image volumes read such a mount, as one without a path: containerd below 2.1, CRI-O below 1.31.
+_NO_PATH = re.compile(r"""failed to mkdir "": mkdir : no such file or directory|[Mm]ount\.HostPath is empty""")
 # The scheduler says this if another pod uses a claim that is for one pod at a time.
 _ONE_POD_ONLY = re.compile(r"ReadWriteOncePod access mode")
 
@@ -47,7 +50,7 @@ def obstacle_of(pod: Document) -> Obstacle | None:
         if _ONE_POD_ONLY.search(message):
             return Obstacle(CLAIM_OF_ONE_POD, message)
         return Obstacle(scheduled["reason"], message, seconds(scheduled.get("lastTransitionTime")) or None)
-    failing = _failing_container(status)
+    failing = _failing_container(pod, status)
     if failing or status.get("phase") != ReplicaPhase.PENDING:
         return failing
     if scheduled.get("status") == "True":
@@ -62,7 +65,7 @@ def _overlooked(pod: Document) -> Obstacle:
     return Obstacle(NOT_SCHEDULED, f"The scheduler {who} has not looked at the pod {name}", created)
 
 
-def _failing_container(status: Document) -> Obstacle | None:
+def _failing_container(pod: Document, status: Document) -> Obstacle | None:
     """Return why the first container that does not start cannot; None if none says so.
 
     In a pod that runs, the training container has started, so another container that waits is no obstacle.
@@ -74,9 +77,17 @@ def _failing_container(status: Document) -> Obstacle | None:
         reason, name = waiting.get("reason") or "", container.get("name") or ""
         if reason not in _ON_ITS_WAY:
             message = f"container {name}: {waiting.get('message') or reason}"
+            unmounted = _NO_PATH.search(message) if _mounts_image(pod) else None
+            if unmounted:
+                what = "The node's container runtime cannot mount an image: containerd 2.1 or CRI-O 1.31 is needed"
+                return Obstacle(IMAGE_NOT_MOUNTED, f"{what} (container {name}: {unmounted[0]})", container=name)
             told = "InvalidImageName" if _NO_NAME.search(message) else _ALIASES.get(reason, reason)
             return Obstacle(told, message, container=name)
     return None
+
+
+def _mounts_image(pod: Document) -> bool:
+    return any("image" in volume for volume in (pod.get("spec") or {}).get("volumes") or ())
 
 
 def _on_its_way(pod: Document, status: Document, scheduled: Document) -> Obstacle | None:

@@ -36,8 +36,9 @@ def test_a_lost_worker_that_lands_on_a_broken_node_ends_no_job(reason: str) -> N
     assert [line.failure_class for line in stage.status.restarts] == ["ReplicaDeleted"], "the move is no failure"
 
 
-def test_a_node_without_the_image_that_is_never_pulled_is_left_at_once() -> None:
-    stage = stuck(a_running_group(3).vanish("worker-1"), "worker-1", "ErrImageNeverPull")
+@pytest.mark.parametrize("reason", ["ErrImageNeverPull", "ImageNotMounted"])
+def test_a_node_without_the_image_or_means_to_mount_it_is_left_at_once(reason: str) -> None:
+    stage = stuck(a_running_group(3).vanish("worker-1"), "worker-1", reason)
     assert stage.status.incarnations == {"worker-1": 2}
     assert stage.call_in().obey().status.phase == "Running"
 

@@ -12,7 +12,7 @@ from tests.cluster.flavours import Flavour
 from tests.cluster.operator_jobs import Document, Job
 from tools.onebox import Cluster, images
 from tools.onebox.node import NEWER_NODE_TAINT
-from tools.onebox.paths import NEWER_NODE
+from tools.onebox.paths import NEWER_NODE, NODE_NAMES
 from tools.onebox.processes import wait as wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -57,13 +57,13 @@ def code_of(reference: str) -> Document:
     return {"command": ["python3", "train.py"], "code": {"image": {"reference": reference}}}
 
 
-def an_image(cluster: Cluster, folder: Path, says: str) -> str:
+def an_image(cluster: Cluster, folder: Path, says: str, node: str = NEWER_NODE) -> str:
     """Give the node an image of code, and return its name."""
     (folder / "code" / "parts").mkdir(parents=True, exist_ok=True)
     (folder / "code" / "parts" / "naming.py").write_text(f"def greet():\n    return {says!r}\n")
     (folder / "code" / "train.py").write_text(SCRIPT)
     digest = images.pack(folder / "code", folder / "code.tar")
-    cluster.node(NEWER_NODE).take_in(IMAGE, folder / "code.tar")
+    cluster.node(node).take_in(IMAGE, folder / "code.tar")
     return f"{IMAGE}@{digest}"
 
 
@@ -101,3 +101,15 @@ def test_one_that_is_not_there_is_waited_for_and_named(job: Job) -> None:
     message = job.condition("Finished")["message"]
     assert reference in message
     assert "spec.training.code.image" in message
+
+
+def test_a_node_that_cannot_mount_it_is_named(cluster: Flavour, namespace: str, tmp_path: Path) -> None:
+    if not isinstance(cluster, Cluster):
+        pytest.skip("the nodes are those of the one-machine cluster")
+    job, older = Job(cluster, namespace, "mine"), NODE_NAMES[0]
+    there = {"nodeSelector": {"kubernetes.io/hostname": older}}
+    job.submit(training=code_of(an_image(cluster, tmp_path, "never", older)), workers={"replicas": 1, **there})
+    assert job.wait("Failed", 120)["reason"] == "ImageNotMounted"
+    message = job.condition("Finished")["message"]
+    assert "cannot mount an image: containerd 2.1 or CRI-O 1.31 is needed" in message
+    assert "spec.training.code.url or git" in message

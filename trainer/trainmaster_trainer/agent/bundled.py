@@ -60,6 +60,7 @@ def bring(environment: MutableMapping[str, str]) -> None:
 def _mounted(plan: TrainingPlan, mounted: Path, folder: Path) -> Optional[Path]:
     """Return where the code lies that is mounted, unpacked; None where there is none."""
     if plan.code_image:
+        _check_image(mounted)
         return mounted
     if plan.code is None:
         return None  # the variable comes from a ConfigMap of the user's, or the code from elsewhere
@@ -67,6 +68,20 @@ def _mounted(plan: TrainingPlan, mounted: Path, folder: Path) -> Optional[Path]:
     delete_folder(folder)
     bundle.write(entries, folder)
     return folder
+
+
+def _check_image(mounted: Path) -> None:
+    """Refuse an empty folder: an API server that knows no image volumes makes such a one of it, and says nothing.
+
+    Raises:
+        SettingsError: there is no file.
+    """
+    if next(mounted.iterdir(), None) is None:
+        raise SettingsError(
+            "spec.training.code.image: no file is in it. Either the image is empty, or this cluster mounts no images "
+            "(Kubernetes 1.35, or 1.33 with the feature gate ImageVolume): use code.url, code.git, or trainmaster "
+            "submit"
+        )
 
 
 def _joined(mounted: Path) -> bytes:

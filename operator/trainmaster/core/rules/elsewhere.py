@@ -27,6 +27,7 @@ REASONS = frozenset(
         "RegistryUnavailable",
         "CreateContainerError",
         "RunContainerError",
+        obstacles.IMAGE_NOT_MOUNTED,
         obstacles.NOT_MOUNTED,
         obstacles.NOT_TAKEN_UP,
     }

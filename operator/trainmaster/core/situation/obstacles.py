@@ -19,7 +19,10 @@ TOO_LARGE = "BadConfiguration"
 NAME_TAKEN = "NameTaken"
 POLICY_TAKEN = "NetworkPolicyTaken"
 
-HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid", TOO_LARGE})
+# The runtime of the pod's node has no image volumes.
+IMAGE_NOT_MOUNTED = "ImageNotMounted"
+
+HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid", TOO_LARGE, IMAGE_NOT_MOUNTED})
 
 # A replica runs, and its agent has not reported. That ends nothing: the network between is not the job's fault.
 AGENT_SILENT = "AgentSilent"
@@ -62,8 +65,8 @@ ENDLESS = frozenset(
 LIKELY_WELL = frozenset({BEING_CREATED, INITIALIZING})
 
 # Seconds after which something that often passes by itself is an obstacle: what every replica goes through, the Service
-# of a deleted job of the same name, an image that one node lacks while others with it may be about to run.
-PATIENCE = {NOT_MOUNTED: 15, NOT_TAKEN_UP: 30, NOT_SCHEDULED: 30, "ErrImageNeverPull": 30}
+# of a deleted job of the same name, what one node lacks while others that have it may be about to run.
+PATIENCE = {NOT_MOUNTED: 15, NOT_TAKEN_UP: 30, NOT_SCHEDULED: 30, "ErrImageNeverPull": 30, IMAGE_NOT_MOUNTED: 30}
 PATIENCE |= dict.fromkeys((NAME_TAKEN, AGENT_SILENT, BEING_CREATED, INITIALIZING), 60)
 
 _AMOUNTS_IN_TEMPLATE = "spec.workers.template: {spec: {containers: [{name: trainer, resources: {limits: {cpu: 2}}}]}}"
@@ -74,6 +77,8 @@ CURES = {
     "InvalidImageName": "Correct spec.workers.image.",
     "ErrImageNeverPull": "Load the image on the nodes, or set spec.workers.imagePullPolicy (of an image of code: "
     "spec.training.code.image.pullPolicy) to IfNotPresent.",
+    IMAGE_NOT_MOUNTED: "Bring the code by spec.training.code.url or git, or by trainmaster submit; or choose newer "
+    "nodes by spec.workers.nodeSelector.",
     **dict.fromkeys(("ImagePullBackOff", "ErrImagePull"), _WHICH_IMAGE),
     "VolumeMissing": "Create the claim, or correct spec.checkpoint.storage or spec.workers.volumes.",
     CLAIM_OF_ONE_POD: "A claim with ReadWriteOncePod serves one pod at a time, and another one uses it: take a claim "
