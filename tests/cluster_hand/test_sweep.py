@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from trainmaster.cli.sweep_there import MARK, There
+from trainmaster.wire import names
 
 from .commanding import Jobs, Run
 from .lab import TASK
@@ -72,6 +73,23 @@ def test_a_sweep_whose_jobs_all_fail_or_vanish(jobs: Jobs, run: Run, job: str) -
     deleted.join()
     assert code == 1
     assert "None of 1 has succeeded. digits-sweep-01: it was deleted" in out
+
+
+def test_a_job_whose_submission_was_cut_off_is_submitted_again(jobs: Jobs, run: Run, job: str) -> None:
+    """Killed between the job and its code: it would be waited for until the operator ends it."""
+    over = (*OVER[2:-1], "--code", ".", "--over", "training.seed=1")
+    with operated(jobs, {"digits-sweep-01": 0.5}):
+        assert run("sweep", job, *over)[0] == 0
+    first = jobs.job("digits-sweep-01")
+    jobs.server.call("DELETE", f"{jobs.path}/digits-sweep-01")
+    mark = {MARK: first["metadata"]["annotations"][MARK], names.SUBMISSION: "abc123"}
+    metadata = {"name": "digits-sweep-01", "annotations": mark}
+    jobs.server.call("POST", jobs.path, {**first, "metadata": metadata, "spec": {**first["spec"], "suspend": True}})
+    with operated(jobs, {"digits-sweep-01": 0.75}):
+        code, out, err = run("sweep", job, *over)
+    assert code == 0, err
+    assert "Best by accuracy (0.75)" in out
+    assert names.SUBMISSION not in jobs.job("digits-sweep-01")["metadata"]["annotations"]
 
 
 def test_a_job_of_somebody_else_is_left_alone(jobs: Jobs, run: Run, job: str) -> None:

@@ -16,6 +16,7 @@ from trainmaster.cli.sweep_plan import SweepError, Trial
 from trainmaster.cli.sweep_results import Outcome
 from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.submission import Code, submit
+from trainmaster.wire import names
 from trainmaster.wire.bundle import BundleError
 
 MARK = "trainmaster.dev/sweep"
@@ -80,8 +81,9 @@ class There:
         Raises:
             SweepError: the cluster cannot be asked.
         """
-        if self._found(trial) is not None:
-            return None
+        job = self._found(trial)
+        if job is not None and names.SUBMISSION not in job["metadata"]["annotations"]:
+            return None  # one whose submission was cut off is submitted again, in its place
         job = self._jobs[trial.name]
         metadata = job["metadata"]
         marked = {**metadata, "annotations": {**(metadata.get("annotations") or {}), MARK: self._mark}}
