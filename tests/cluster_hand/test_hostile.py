@@ -59,6 +59,7 @@ def test_a_status_edited_by_hand(lab: Lab, neighbours: list[Agent]) -> None:
     random, fields = Random(1), (
         "phase", "attempt", "conditions", "incarnations", "startTime", "runningTime", "completionTime", "progress",
         "checkpoint", "replicas", "restartCount", "restarts", "message", "reason", "goodput", "observedGeneration",
+        "lastLines",
     )  # fmt: skip
     taken = 0
     for _ in range(EDITED):

@@ -252,6 +252,12 @@ def test_logs_of_what_is_not_there(jobs: Jobs, run: Run) -> None:
     assert "worker-1-0: no such pod is there any more" in err
     assert "the ledger has: KeyError: 'a'" in err
     assert "worker-0-2" not in err, "it is there, and has printed nothing yet"
+    jobs.tell(lastLines=[{"replica": "worker-1", "text": "step 6\n\x1b]0;owned\x07"}])
+    code, out, err = run("logs", "digits", "--all", "--history")
+    assert (code, out) == (0, "worker-1-0 (its end) | step 6\nworker-1-0 (its end) | \\x1b]0;owned\\x07\n"), err
+    code, out, err = run("logs", "digits", "--rank", "1")
+    assert (code, out) == (0, "step 6\n\\x1b]0;owned\\x07\n")
+    assert "worker-1 has no pod now" in err
     code, _, err = run("logs", "digits", "--rank", "2")
     assert code == 2
     assert "there is no rank 2; the job has ranks 0 to 1" in err

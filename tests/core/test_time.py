@@ -225,6 +225,15 @@ def test_a_suspended_job_has_no_replicas_and_keeps_what_it_has() -> None:
     assert stage.status.progress.step == 70
 
 
+def test_a_suspension_keeps_pods_that_ended_before_for_their_logs() -> None:
+    stage = a_running_group(workers=2).change("worker-1", lambda one: ended(one, 1, message="KeyError"))
+    stage.train().respec(suspend=True)
+    assert [(one.name, one.alive) for one in stage.replicas.values()] == [("digits-worker-1-0", False)]
+    stage.respec(suspend=False).train()
+    assert stage.status.phase == Phase.RUNNING
+    assert {"digits-worker-1-0", "digits-worker-1-1"} <= set(stage.replicas)
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [

@@ -16,6 +16,7 @@ from trainmaster.api.policies import Storage
 from trainmaster.api.repair import keep_valid
 from trainmaster.api.states import TERMINAL, Phase, RestartDecision
 from trainmaster.api.status_model import ClippedText, Count, Figure, Number, Seconds, StatusModel, Time
+from trainmaster.api.status_of_pods import AvoidedNode, LastLines
 from trainmaster.wire import names
 
 if TYPE_CHECKING:
@@ -294,20 +295,6 @@ seen, as far as agents said."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AvoidedNode(StatusModel):
-    """A node that failed this job again and again: new pods of the job keep away from it for a while."""
-
-    node: Annotated[str, Field(min_length=1, max_length=253)]
-    """Its name."""
-    reason: ClippedText = ""
-    """`reason` says why, in a sentence."""
-    until: Time
-    """`until` is when it is given another chance."""
-    lifted: bool = False
-    """true: the rest of the cluster has no room, so it is used all the same, and not avoided anew until then."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class TrainingJobStatus(StatusModel):
     """The status says what is: it is written by Trainmaster, never by people."""
 
@@ -367,6 +354,9 @@ all jobs when this one began."""
     """`goodput` tells where the time went."""
     avoided_nodes: Annotated[tuple[AvoidedNode, ...], Keyed("node")] = ()
     """Nodes that the job's pods keep away from for a while."""
+    last_lines: Annotated[tuple[LastLines, ...], Keyed("replica")] = ()
+    """`lastLines` is what deleted pods printed last, whose logs went with them: the newest pod of each of the first \
+four replicas."""
     parameter_servers: ReplicaStatus | None = None
     """The parameter servers, where there are any."""
     restart_count: Count = 0

@@ -28,7 +28,8 @@ Example: trainmaster status digits"""
 LOGS = """Show what a rank prints, rank 0 if no other is named; --all shows all replicas, each line after its replica's
 name. With -f it goes on over restarts and new pods until the job has ended. --history --all has all that there is of
 every worker and attempt, also after the end: a pod's log has all attempts that ran in it, the last three pods of a
-replica that ended by themselves are kept with the job, and what is gone is named with what the ledger has of it.
+replica that ended by themselves are kept with the job, and of pods that were deleted (a suspension, another size, a
+drain) .status.lastLines has the end, of the first four replicas. What is gone is named with what the ledger has of it.
 Example: trainmaster logs digits -f --all
 Example: trainmaster logs digits --history --all"""
 WAIT = """Wait until the job has ended, or is in the phase of --for. Exit code 0 if it succeeded or is in that phase, 1

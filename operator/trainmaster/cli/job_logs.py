@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
+from trainmaster.api.status_of_pods import LastLines
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD, EXIT_INVALID
 from trainmaster.cli.targets import LocalRun, answer, find_local
 from trainmaster.cli.terminal import complain, tell_of_a_log
@@ -98,53 +99,71 @@ def _of_job(options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:
     access = Access(options.context, options.namespace)
     document = access.job(options.name)
     pods = pods_of(access, options.name)
-    places = list(pods) if options.all else [place_of_rank(document, options.rank or 0)]
-    if not pods and not options.follow:
+    places = [place_of_rank(document, options.rank or 0)]
+    if options.all:
+        places = list(pods)
+        if options.history or options.follow or not pods:  # who has no pod now had one, or may have one soon
+            spec = TrainingJob.parse({**document, "status": None}).spec
+            members = [Replica(role, at) for role, replicas in spec.roles.items() for at in range(replicas.replicas)]
+            places = list(dict.fromkeys([*members, *pods]))  # spares are in the pods alone
+    if not pods and not options.follow and not TrainingJobStatus.read(document.get("status")).last_lines:
         raise NoLogError(f"the job has no pods now, and logs go with the pods{_last_words(document)}")
-    if options.history:
-        # The spec asks for replicas whether they have pods or not.
-        spec = TrainingJob.parse({**document, "status": None}).spec
-        members = [Replica(role, index) for role, replicas in spec.roles.items() for index in range(replicas.replicas)]
-        everybody = list(dict.fromkeys([*members, *pods]))  # spares are in the pods alone
-        return _history(access, document, everybody if options.all else places, pods)
-    words = {place: _last_words(document, place.key) for place in places}
-    return {place.key: _source(access, options, place, pods.get(place, []), words[place]) for place in places}
+    if options.history or (options.all and not pods and not options.follow):
+        return _history(access, document, places, pods)
+    return {place.key: _source(access, options, place, pods.get(place, []), document) for place in places}
 
 
 def _history(
     access: Access, document: Document, places: list[Replica], pods: dict[Replica, list[str]]
 ) -> dict[str, Callable[[], Lines]]:
-    """Return the logs of all pods of these replicas that are there, oldest first, and name those that are gone."""
-    incarnations = TrainingJobStatus.read(document.get("status")).incarnations
+    """Return what there is of all pods of these replicas, oldest first, and name those of which nothing is left."""
+    status = TrainingJobStatus.read(document.get("status"))
+    kept = {line.replica: line for line in status.last_lines}
     found: dict[str, Callable[[], Lines]] = {}
     for place in places:
+        gone = []
         there = {int(name.rpartition("-")[2]): name for name in pods.get(place, [])}
-        gone = [number for number in range(incarnations.get(place.key, 0) + 1) if number not in there]
-        if gone:
-            numbers = ", ".join(f"{place.key}-{number}" for number in gone)
-            complain(
-                f"{numbers}: no such pod is there any more, and its log went with it{_last_words(document, place.key)}"
-            )
+        for number in range(status.incarnations.get(place.key, 0) + 1):
+            name = f"{place.key}-{number}"
+            if place.key in kept and kept[place.key].incarnation == number:
+                found[f"{name} (its end)"] = partial(_lines_of, kept[place.key])
+            elif number not in there:
+                gone.append(name)
+            if number in there:
+                found[name] = partial(log_of, access, there.pop(number))
         found |= {f"{place.key}-{number}": partial(log_of, access, name) for number, name in sorted(there.items())}
+        if gone:
+            words = _last_words(document, place.key)
+            complain(f"{', '.join(gone)}: no such pod is there any more, and its log went with it{words}")
     if not found:
-        raise NoLogError("none of these pods is there")
+        raise NoLogError("nothing of these pods is left")
     return found
 
 
+def _lines_of(kept: LastLines) -> Lines:
+    return iter(kept.text.encode(errors="replace").split(b"\n"))
+
+
 def _source(
-    access: Access, options: argparse.Namespace, place: Replica, pods: list[str], words: str
+    access: Access, options: argparse.Namespace, place: Replica, pods: list[str], document: Document
 ) -> Callable[[], Lines]:
     if options.previous:
         if len(pods) < 2:  # noqa: PLR2004 the present one, and one before it
             raise NoLogError(
-                f"of {place.key} there is no earlier pod; its log went with it, or it was never replaced{words}"
+                f"of {place.key} there is no earlier pod; its log went with it, or it was never replaced"
+                f"{_last_words(document, place.key)}"
             )
         return lambda: log_of(access, pods[-2], options.tail)
     if options.follow:
         return lambda: followed(access, options.name, place, options.tail)
-    if not pods:
-        raise NoLogError(f"{place.key} has no pod now, and its log is in the pod{words}")
-    return lambda: log_of(access, pods[-1], options.tail)
+    if pods:
+        return lambda: log_of(access, pods[-1], options.tail)
+    last = TrainingJobStatus.read(document.get("status")).last_lines
+    kept = next((one for one in last if one.replica == place.key), None)
+    if kept is None:
+        raise NoLogError(f"{place.key} has no pod now, and its log was in the pod{_last_words(document, place.key)}")
+    complain(f"{place.key} has no pod now, and its log went with it; these are the last lines (.status.lastLines):")
+    return partial(_lines_of, kept)
 
 
 def _last_words(document: Document, key: str = "") -> str:

@@ -6,7 +6,8 @@ Why a node is avoided is decided by rules: rules/avoidance.py, rules/elsewhere.p
 import dataclasses
 from collections.abc import Sequence
 
-from trainmaster.api.status import AvoidedNode, TrainingJobStatus
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.api.status_of_pods import AvoidedNode
 from trainmaster.core import figures
 from trainmaster.core.situation import spares, unreachable
 from trainmaster.core.situation.facts import Facts

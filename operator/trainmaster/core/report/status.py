@@ -14,7 +14,7 @@ from trainmaster.api.status import ReplicaStatus, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import resumption
 from trainmaster.core.regime import beginning
-from trainmaster.core.report import conditions, goodput, history
+from trainmaster.core.report import conditions, goodput, history, last_lines
 from trainmaster.core.report.progress import code_of, progress
 from trainmaster.core.situation import obstacles
 from trainmaster.core.situation.facts import Facts
@@ -45,6 +45,7 @@ def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         resume_before=resumption.resume_before(facts, status),
         done=status.done if _same_try(facts, status, phase) else (),
         code=code_of(facts.job),
+        last_lines=last_lines.of(facts, status),
         message="The spec was corrected; the job goes on." if corrected else status.message,
     )
     described = _started(facts, facts.regime.written(described))

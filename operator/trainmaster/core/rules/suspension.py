@@ -1,4 +1,4 @@
-"""Apply `spec.suspend`: no replica exists while it is true; later the job goes on from what outlives its pods."""
+"""Apply `spec.suspend`: no replica lives while it is true; later the job goes on from what outlives its pods."""
 
 import dataclasses
 
@@ -8,7 +8,9 @@ from trainmaster.core.failures import ledger
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import phases
 from trainmaster.core.states.actions import DeleteReplica
+from trainmaster.core.states.observed import Replica
 from trainmaster.core.states.verdict import NOTHING, Verdict
+from trainmaster.wire import names
 
 
 def suspend(facts: Facts) -> Verdict:
@@ -26,9 +28,15 @@ def suspend(facts: Facts) -> Verdict:
             )
         )
     if suspended:
-        left = (DeleteReplica(r.name, r.uid) for r in facts.observed.replicas if not r.deleting)
-        return Verdict(actions=tuple(left), final=True)
+        left = [one for one in facts.observed.replicas if not one.deleting and not _is_kept(facts, one)]
+        return Verdict(actions=tuple(DeleteReplica(one.name, one.uid) for one in left), final=True)
     return NOTHING
+
+
+def _is_kept(facts: Facts, replica: Replica) -> bool:
+    """Return whether a replica has ended and was replaced: it is kept for its log, and nobody needs its name again."""
+    present = facts.status.incarnations.get(names.replica_key(replica.role, replica.index), 0)
+    return not replica.alive and not replica.kept_by and 0 <= replica.incarnation < present
 
 
 def _suspended(facts: Facts) -> TrainingJobStatus:

@@ -1,0 +1,29 @@
+"""Keep the last lines of pods that are deleted while they run: their logs go with them.
+
+The kubelet tells them when a container has ended with an error, as an agent does that is told to end. That way needs no
+right to read logs, which the operator has not.
+"""
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.api.status_of_pods import LastLines
+from trainmaster.core import figures
+from trainmaster.core.situation.facts import Facts
+from trainmaster.wire import names
+
+MOST = 4  # replicas of which they are kept
+LONGEST = 1000  # characters of each
+
+
+def of(facts: Facts, status: TrainingJobStatus) -> tuple[LastLines, ...]:
+    """Return those that are kept, with those of the pods that have just ended: of the first replicas, workers first."""
+    said = [one for one in facts.observed.replicas if one.deleting and one.index >= 0 and one.ending]
+    if not said or status.finished or facts.job.deleting:
+        return status.last_lines
+    kept = {one.replica: one for one in status.last_lines}
+    for replica in said:
+        key, text = names.replica_key(replica.role, replica.index), replica.ending.message if replica.ending else ""
+        if text and (key not in kept or kept[key].incarnation <= replica.incarnation):
+            told = figures.legible(text[-LONGEST:])
+            kept[key] = LastLines(replica=key, incarnation=replica.incarnation, text=told)
+    first = sorted(kept, key=lambda key: (not key.startswith(names.WORKER), len(key), key))[:MOST]
+    return tuple(kept[key] for key in first)
