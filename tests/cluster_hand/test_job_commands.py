@@ -150,6 +150,19 @@ def test_wait_ends_at_either_end(jobs: Jobs, run: Run, phase: str, code: int) ->
     assert run("wait", "digits")[0] == code
 
 
+def test_several_are_waited_for_and_deleted_by_one_command(jobs: Jobs, run: Run) -> None:
+    for name, phase in (("good", "Succeeded"), ("bad", "Failed"), ("new", "Pending")):
+        jobs.create(name)
+        jobs.tell(name, phase=phase)
+    assert run("wait", "bad", "good", "bad")[:2] == (1, "bad: Failed.\ngood: Succeeded.\n")
+    code, out, err = run("wait", "new", "good", "--timeout", "1")
+    assert (code, out) == (4, "good: Succeeded.\n")
+    assert "new is not there yet after 1 s" in err
+    code, out, err = run("delete", "good", "nobody", "bad")
+    assert (code, out.count("is deleted")) == (3, 2)
+    assert "there is no job nobody" in err
+
+
 def test_wait_for_a_phase_and_for_too_long(jobs: Jobs, run: Run) -> None:
     jobs.create()
     assert run("wait", "digits", "--timeout", "1")[0] == 4

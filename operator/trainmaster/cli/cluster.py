@@ -33,7 +33,8 @@ drain) .status.lastLines has the end, of the first four replicas. What is gone i
 Example: trainmaster logs digits -f --all
 Example: trainmaster logs digits --history --all"""
 WAIT = """Wait until the job has ended, or is in the phase of --for. Exit code 0 if it succeeded or is in that phase, 1
-if it failed, 4 if the time of --timeout is up. Example: trainmaster wait digits --timeout 3600"""
+if it failed, 4 if the time of --timeout is up; of several jobs the largest of these, when all have ended.
+Example: trainmaster wait digits --timeout 3600"""
 STOP = """Suspend a job: all its pods end, a task's after a checkpoint, and the job stays. A run on this machine saves
 and ends, as by Ctrl-C. Example: trainmaster stop digits"""
 RESUME = "Let a job that was stopped go on, from its newest checkpoint. Example: trainmaster resume digits"
@@ -96,7 +97,7 @@ def _driving(add: Add) -> None:
         ("delete", "delete one", DELETE),
     ):
         parser = add(word, short, long)
-        _name(parser)
+        _name(parser, nargs=1 if word == "scale" else "+", dest="names")
         if word == "wait":
             told = "a phase, as Running (default: the end)"
             parser.add_argument("--for", dest="phase", choices=[*Phase], metavar="PHASE", help=told)
@@ -108,8 +109,8 @@ def _driving(add: Add) -> None:
         parser.set_defaults(word=word, command=lambda options: _run("driving", "run", options))
 
 
-def _name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="a job on the cluster, or the folder of a run here")
+def _name(parser: argparse.ArgumentParser, nargs: int | str | None = None, dest: str = "name") -> None:
+    parser.add_argument(dest, nargs=nargs, metavar="NAME", help="a job on the cluster, or the folder of a run here")
     add_where(parser)
 
 

@@ -16,10 +16,17 @@ from trainmaster.cluster.access import MERGE_PATCH, Access, AccessError, Documen
 from trainmaster.cluster.following import states
 
 _PAUSE_SECONDS = 0.3
+_LOOK_SECONDS = 1.0  # of several jobs each is looked at, though the first has taken all the time
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run one of the commands, and return its exit code."""
+    """Run one of the commands for each name, and return the largest exit code."""
+    until = time.monotonic() + options.timeout if getattr(options, "timeout", None) else None
+    named = dict.fromkeys(options.names)
+    return max(_run(argparse.Namespace(**{**vars(options), "name": name, "until": until})) for name in named)
+
+
+def _run(options: argparse.Namespace) -> int:
     local = find_local(options.name, options)
     if local:
         return _LOCAL[options.word](local, options)
@@ -32,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _wait(access: Access, options: argparse.Namespace) -> int:
     """Wait for a phase, or for the end."""
-    until = time.monotonic() + options.timeout if options.timeout else None
+    until = options.until and max(options.until, time.monotonic() + _LOOK_SECONDS)
     for job in states(access, options.name, until=until):
         if job is None:
             complain(f"trainmaster wait: {options.name} is not there yet after {options.timeout:g} s")
@@ -89,7 +96,6 @@ def _delete(access: Access, options: argparse.Namespace) -> int:
 
 
 def _wait_local(run: LocalRun, options: argparse.Namespace) -> int:
-    until = time.monotonic() + options.timeout if options.timeout else None
     while True:
         alive, status = run.alive, run.status
         if status.finished or status.phase == options.phase:
@@ -97,7 +103,7 @@ def _wait_local(run: LocalRun, options: argparse.Namespace) -> int:
         if not alive:
             complain(f"{options.name} was stopped at phase {status.phase}, and nothing goes on with it")
             return EXIT_FAILED
-        if until and time.monotonic() > until:
+        if options.until and time.monotonic() > options.until:
             complain(f"trainmaster wait: {options.name} is not there yet after {options.timeout:g} s")
             return EXIT_LATE
         time.sleep(_PAUSE_SECONDS)  # nothing tells of a file that another process replaces
