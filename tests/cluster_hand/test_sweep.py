@@ -33,7 +33,8 @@ def operated(jobs: Jobs, ends: dict[str, float | None]) -> Iterator[list[int]]:
 
     def operate() -> None:
         while not over.wait(0.1):
-            there = [item["metadata"]["name"] for item in jobs.server.call("GET", jobs.path)["items"]]
+            listed = jobs.server.call("GET", jobs.path)["items"]
+            there = [item["metadata"]["name"] for item in listed if not item["spec"].get("suspend")]
             live = [name for name in there if name not in ended]
             most[0] = max(most[0], len(live))
             for name in live[:1]:

@@ -150,8 +150,11 @@ def _release(access: Access, job: Document, spec: Document) -> Document:
     try:
         return access.call("PATCH", path, {"metadata": metadata, "spec": wanted}, kind=MERGE_PATCH)
     except AccessError as error:
-        there = None if error.status else _found(access, job["metadata"]["name"])
-        if there is None or _mark(there) is not None:
+        there = _found(access, job["metadata"]["name"])
+        if there is not None and there["metadata"]["uid"] != job["metadata"]["uid"]:
+            what = f"another submission of {job['metadata']['name']} has taken the place of this one"
+            raise AccessError(what, _CONFLICT) from None
+        if error.status or there is None or _mark(there) is not None:
             raise
         return there
 
@@ -160,7 +163,7 @@ def _withdraw(access: Access, job: Document, cause: BaseException) -> None:
     try:
         _delete(access, job)
     except AccessError as error:
-        if isinstance(cause, AccessError) and error.status != _GONE:
+        if isinstance(cause, AccessError) and error.status not in (_GONE, _CONFLICT):  # another job has its name
             left = f"The job {job['metadata']['name']} could not be withdrawn ({error}). It is suspended,"
             cause.args = (f"{cause}\n{left} and goes by itself ten minutes after it was made",)
 
