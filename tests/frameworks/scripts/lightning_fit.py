@@ -41,7 +41,8 @@ folder = Path(os.environ["TRAINMASTER_CHECKPOINTS"]) / "lightning"
 # The batches of all are alike: Lightning begins its loader anew when it goes on within an epoch.
 rows = torch.randn(4 * size, 4, generator=torch.Generator().manual_seed(0))
 inputs = rows.repeat(20, 1)
-loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs), batch_size=4)
+rank = int(os.environ["RANK"])
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs[rank::size]), batch_size=4)
 trainer = Trainer(
     max_steps=20,
     accelerator="cpu",
@@ -51,6 +52,7 @@ trainer = Trainer(
     logger=False,
     log_every_n_steps=1,
     enable_progress_bar=False,
+    use_distributed_sampler=False,  # Lightning's own shuffles
     callbacks=[Report(), ModelCheckpoint(folder, every_n_train_steps=5, save_top_k=-1), Die()],
 )
 begins = newest(folder)
