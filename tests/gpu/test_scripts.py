@@ -14,19 +14,19 @@ import torch
 from tests.local.command import Command, a_job
 
 
-def a_gpu_script(*arguments: str) -> dict[str, Any]:
-    """A job of one worker with one GPU that runs scripts/ddp.py."""
-    training = {"command": ["python", "ddp.py", *arguments]}
+def a_gpu_script(*arguments: str, script: str = "ddp.py") -> dict[str, Any]:
+    """A job of one worker with one GPU that runs one of scripts/."""
+    training = {"command": ["python", script, *arguments]}
     checkpoint = {"everySteps": 10, "memoryEverySteps": 1} if "--keep" in arguments else {}
     return a_job(training=training, workers={"replicas": 1, "gpus": 1}, checkpoint=checkpoint)
 
 
-def torchrun(folder: Path) -> dict[str, torch.Tensor]:
+def torchrun(folder: Path, script: str = "ddp.py") -> dict[str, torch.Tensor]:
     """The model of the same script under torchrun."""
     plain = folder / "plain"
     plain.mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", "--standalone"]
-    subprocess.run([*command, str(folder / "ddp.py")], cwd=plain, check=True)
+    subprocess.run([*command, str(folder / script)], cwd=plain, check=True)
     model: dict[str, torch.Tensor] = torch.load(plain / "model.pt")
     return model
 
@@ -41,12 +41,13 @@ def test_an_unchanged_script_has_the_model_of_torchrun_and_its_steps_are_counted
     assert 30 <= command.status["progress"]["step"] <= 40
 
 
-def test_a_kept_state_survives_kills_with_the_same_bits(command: Command, folder: Path) -> None:
+@pytest.mark.parametrize("script", ["ddp.py", "fsdp2.py"])
+def test_a_kept_state_survives_kills_with_the_same_bits(command: Command, folder: Path, script: str) -> None:
     """Weights, AdamW's moments, the loss scale and the GPU's generator: no completed step is lost."""
     faults = ["--fault", "kill:worker/0@step=13", "--fault", "kill:worker/0@step=27"]
-    assert command.start(a_gpu_script("--keep"), *faults).end() == 0, command.stderr
+    assert command.start(a_gpu_script("--keep", script=script), *faults).end() == 0, command.stderr
     assert [(line["step"], line["stepsLost"]) for line in command.status["restarts"]] == [(13, 0), (27, 0)]
-    ours, theirs = torch.load(folder / "model.pt"), torchrun(folder)
+    ours, theirs = torch.load(folder / "model.pt"), torchrun(folder, script)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
