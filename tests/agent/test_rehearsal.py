@@ -34,10 +34,13 @@ def test_it_takes_the_whole_step() -> None:
     assert model.weight.grad is not None
 
 
-def test_what_the_warm_parent_looks_up_no_rank_has_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "_HINTS", {})
+def test_what_the_warm_parent_looks_up_no_rank_has_to() -> None:
+    codec._hints.cache_clear()
     rehearsal.look_up()
-    assert {slot.Owner, manifest.Manifest, shard.ShardRecord} <= codec._HINTS.keys()
+    looked_up = codec._hints.cache_info().misses
+    for kind in (slot.Owner, manifest.Manifest, shard.ShardRecord):
+        codec._hints(kind)
+    assert codec._hints.cache_info().misses == looked_up
     assert "GLOO" in dist.Backend._plugins  # found, and not to be looked for again
     assert not dist.is_initialized()
 

@@ -5,8 +5,8 @@ from trainmaster.api.generate import ROOT
 from tests.house.walks import Walks
 
 CHECKPOINT = "trainmaster_trainer.checkpoint"
-MOST = {"resume.resume": 104, "save.Saver.save": 77, "load.newest": 58}
-MOST_WITH_A_FOLDER = {"resume.resume": 185, "save.Saver.save": 150}
+MOST = {"resume.resume": 67, "save.Saver.save": 56, "load.newest": 50}
+MOST_WITH_A_FOLDER = {"resume.resume": 160, "save.Saver.save": 123}
 FOLDER = tuple(f"{CHECKPOINT}.stores.{name}." for name in ("folder", "own", "replica_memory"))
 
 

@@ -96,6 +96,6 @@ MUTANTS = (
     Mutant("the_best_checkpoint_is_deleted", f"{CHECKPOINT}/retention.py",
            "if step not in (saved, best):", "if step != saved:", "trainer/test_evaluations.py"),
     Mutant("good_checkpoints_go_before_bad_ones", f"{CHECKPOINT}/retention.py",
-           "for step in (good + others)[self._keep :]:", "for step in (others + good)[self._keep :]:",
+           "for step in (good + others)[keep:]:", "for step in (others + good)[keep:]:",
            "trainer/checkpoint/test_save.py trainer/checkpoint/test_resume.py"),
 )  # fmt: skip

@@ -33,7 +33,7 @@ from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.lineage import read as read_lineage
 from trainmaster_trainer.checkpoint.load import newest, newest_step
 from trainmaster_trainer.checkpoint.manifest import Manifest
-from trainmaster_trainer.checkpoint.shard import header_of, write_shard
+from trainmaster_trainer.checkpoint.shard import laid_out, write_shard
 from trainmaster_trainer.checkpoint.stores.folder import Folder
 from trainmaster_trainer.checkpoint.unusable import problem_of
 from trainmaster_trainer.settings import Settings
@@ -165,7 +165,7 @@ def huge_shard(folder: Path) -> None:
     """Make a shard of a terabyte of which all is right: header, lengths and hashes."""
     shape = (1 << 38,)
     forms = {"model/w": torch.empty(8), "optimizer/w/x": torch.empty(shape, device="meta")}
-    header = header_of(forms)
+    _, header = laid_out(forms)
     (folder / SHARD).write_bytes(header)
     os.truncate(folder / SHARD, length := len(header) + 32 + (1 << 40))
     digest = hashlib.sha256(b"".join((header, EMPTY.encode(), EMPTY.encode()))).hexdigest()

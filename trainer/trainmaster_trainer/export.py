@@ -144,9 +144,9 @@ def model_of(loaded: Loaded, *, averaged: bool = False) -> dict[str, Tensor]:
     Raises:
         ExportError: the checkpoint has no average.
     """
-    of_model = {name.removeprefix(MODEL): one for name, one in loaded.tensors.items() if name.startswith(MODEL)}
+    of_model = {name.removeprefix(MODEL): one for name, one in loaded.state.tensors.items() if name.startswith(MODEL)}
     if averaged:
-        averages = {name.removeprefix(EMA): one for name, one in loaded.tensors.items() if name.startswith(EMA)}
+        averages = {name.removeprefix(EMA): one for name, one in loaded.state.tensors.items() if name.startswith(EMA)}
         if not averages:
             raise ExportError(
                 f"the checkpoint of step {loaded.manifest.step} has no moving average of the weights. Set "

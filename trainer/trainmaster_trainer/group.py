@@ -54,6 +54,10 @@ class Group:
             dist.all_reduce(values, group=self.processes)
         return values
 
+    def all(self, holds: bool) -> bool:
+        """Return whether something holds on all ranks."""
+        return not self.sum(torch.tensor([int(not holds)]))[0]
+
     def gather(self, value: Any) -> list[Any]:
         """Return the JSON values of all ranks, in the order of ranks, on every rank."""
         data = json.dumps(value).encode()

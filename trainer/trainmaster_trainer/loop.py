@@ -163,7 +163,7 @@ def leave(step: int, saver: Saver, progress: Progress) -> int:
     if saver.committed_step == step:
         log.info("Asked to stop: saved and left at step %d.", step)
     else:
-        log.warning("Asked to stop: left at step %d, which is not saved: %s", step, saver.problem)
+        log.warning("Asked to stop: left at step %d, which is not saved: %s", step, saver.last.problem)
     return EXIT_STOPPED
 
 

@@ -101,7 +101,7 @@ class Report:
             NonFiniteLossError: a loss is not finite, or a state that was to be saved. What was written of the steps
                 before stays.
         """
-        refused = saver is not None and saver.is_refused
+        refused = saver is not None and saver.last.is_refused
         agreement = self._losses.flush(stop_asked, memory.seconds if memory else 0.0, refused)
         if memory and agreement.losses:
             memory.adapt(median(loss.seconds for loss in agreement.losses), agreement.snapshot_seconds)

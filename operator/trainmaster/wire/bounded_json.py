@@ -40,7 +40,7 @@ def parse(text: bytes, most_values: int, most_objects: int, *, ascii_only: bool 
         raise ValueError("it has letters that are not ASCII")
     check_weight(text, most_values, most_objects)
     try:
-        return json.loads(text, parse_constant=refuse_constant, parse_float=finite, parse_int=_small)
+        return json.loads(text, parse_constant=finite, parse_float=finite, parse_int=_small)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
@@ -55,20 +55,15 @@ def check_weight(text: bytes, most_values: int, most_objects: int) -> None:
         raise ValueError("it has more values than any of ours")
 
 
-def refuse_constant(constant: str) -> float:
-    """Refuse NaN and Infinity: Python's json takes them, JSON does not have them."""
-    raise ValueError(f"{constant} is no number of JSON")
-
-
-def finite(digits: str) -> float:
-    """Return the number that these digits write.
+def finite(text: str) -> float:
+    """Return the number that this text is.
 
     Raises:
-        ValueError: it is too large for a float.
+        ValueError: it is too large for a float, or NaN or Infinity: Python's json takes these, JSON does not have them.
     """
-    number = float(digits)
+    number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{digits:.40} is too large")
+        raise ValueError(f"{text:.40} is {'too large' if text[-1].isdigit() else 'no number of JSON'}")
     return number
 
 

@@ -12,12 +12,13 @@ import json
 import types
 import typing
 from enum import Enum
-from typing import Any, Dict, Mapping, Optional, Type, TypeVar, Union
+from typing import Any, Mapping, Optional, Type, TypeVar, Union
 
-from trainmaster.wire.bounded_json import finite, refuse_constant
+from trainmaster.wire.bounded_json import finite
 
 T = TypeVar("T")
 _fields_of = functools.cache(dataclasses.fields)
+_hints = functools.cache(typing.get_type_hints)
 
 
 class WireError(ValueError):
@@ -38,17 +39,15 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        members = ((field, getattr(value, field.name)) for field in _fields_of(type(value)))
-        return {field.name: to_plain(member) for field, member in members if not _goes_without_saying(field, member)}
+        plain = {}
+        for field in _fields_of(type(value)):
+            member = getattr(value, field.name)
+            is_empty = not member and (member is None or member is False or member in ((), {}, ""))
+            # What is empty by default goes without saying: a new member changes neither bytes nor digest of messages.
+            if not (is_empty and (field.default == member or field.default_factory is not dataclasses.MISSING)):
+                plain[field.name] = to_plain(member)
+        return plain
     return value
-
-
-def _goes_without_saying(field: dataclasses.Field[Any], member: Any) -> bool:
-    """Return whether it is empty and empty by default: so a new member changes neither bytes nor digest of messages."""
-    if member:
-        return False
-    empty = member is None or member is False or member in ((), {}, "")
-    return empty and (field.default == member or field.default_factory is not dataclasses.MISSING)
 
 
 def decode(kind: Type[T], data: Union[bytes, str], most_items: Optional[int] = None) -> T:
@@ -58,32 +57,24 @@ def decode(kind: Type[T], data: Union[bytes, str], most_items: Optional[int] = N
         WireError: not JSON, or a member is missing or of another type, or a list is too long.
     """
     try:
-        plain = json.loads(data, parse_constant=refuse_constant, parse_float=finite)
+        plain = json.loads(data, parse_constant=finite, parse_float=finite)
     except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {error}") from None
-    if most_items is not None:
-        _bound_lists(plain, most_items, kind.__name__)
-    return from_plain(kind, plain)
-
-
-def _bound_lists(plain: Any, most: int, where: str) -> None:
-    waiting = [(where, plain)]
+    waiting = [] if most_items is None else [(kind.__name__, plain)]
     while waiting:
         place, value = waiting.pop()
         if isinstance(value, list):
-            if len(value) > most:
-                raise WireError(f"{place}: {len(value)} are more than {most}")
+            if most_items is not None and len(value) > most_items:
+                raise WireError(f"{place}: {len(value)} are more than {most_items}")
             waiting += [(f"{place}[]", item) for item in value if isinstance(item, (list, dict))]
         elif isinstance(value, dict):
             waiting += [(f"{place}.{key}", item) for key, item in value.items() if isinstance(item, (list, dict))]
+    return from_plain(kind, plain)
 
 
 def from_plain(kind: Type[T], plain: Any) -> T:
     """Convert parsed JSON into `kind`, like `decode`."""
     return typing.cast(T, _convert(kind, plain, kind.__name__))
-
-
-_HINTS: Dict[type, Dict[str, Any]] = {}
 
 
 _UNIONS = (Union, getattr(types, "UnionType", Union))  # the latter is the type of `X | None`, where Python has it
@@ -92,15 +83,9 @@ _UNIONS = (Union, getattr(types, "UnionType", Union))  # the latter is the type 
 def know(*kinds: type) -> None:
     """Look up the members' types of these and of all they are made of, so that decoding one need not."""
     for kind in kinds:
-        if dataclasses.is_dataclass(kind) and kind not in _HINTS:
+        if dataclasses.is_dataclass(kind):
             know(*_hints(kind).values())
         know(*[argument for argument in typing.get_args(kind) if argument is not kind])
-
-
-def _hints(kind: type) -> Dict[str, Any]:
-    if kind not in _HINTS:
-        _HINTS[kind] = typing.get_type_hints(kind)
-    return _HINTS[kind]
 
 
 def _convert(kind: Any, plain: Any, where: str) -> Any:

@@ -113,9 +113,13 @@ class Manifest:
             raise ValueError(f"the manifest has {len(text)} bytes, for so many tensors; {MAX_MANIFEST} can be read")
         return text
 
-    def model_shapes(self) -> Shapes:
-        """Return dtype and whole shape of each tensor of the model."""
-        return {name: whole(pieces) for name, pieces in self.pieces().items() if name.startswith(MODEL)}
+    def shapes(self, prefix: str = "") -> Shapes:
+        """Return dtype and whole shape of each tensor whose name begins so."""
+        return {
+            name: (pieces[0].dtype, tiling.whole_of([(piece.offset, piece.shape) for piece in pieces]))
+            for name, pieces in self.pieces().items()
+            if name.startswith(prefix)
+        }
 
     def pieces(self) -> Dict[str, List[TensorRecord]]:
         """Return the records of every tensor, over all shards."""
@@ -136,12 +140,6 @@ def model_sha256(shards: Iterable[ShardRecord]) -> str:
     for name, record in sorted(tensors.items()):
         digest.update(f"{name} {record.dtype} {list(record.shape)} {record.sha256}\n".encode())
     return digest.hexdigest()
-
-
-def whole(pieces: Iterable[TensorRecord]) -> Tuple[str, Tuple[int, ...]]:
-    """Return dtype and shape of the tensor that these pieces make."""
-    records = list(pieces)
-    return records[0].dtype, tiling.whole_of([(record.offset, record.shape) for record in records])
 
 
 def read_manifest(folder: Path, step: int) -> Manifest:
@@ -214,33 +212,31 @@ def _opened(folder: Path) -> Iterator[Tuple[bytes, Dict[str, Any]]]:
 
 
 def _shard(plain: Dict[str, Any]) -> ShardRecord:
-    """Return a record, decoded by hand like `_tensor`: a general decoder takes longer than all else of a restart."""
+    """Return a record, decoded by hand: a general decoder takes longer than all else of a restart."""
     file, length, digest = plain["file"], plain["length"], plain["sha256"]
     _require(
         type(file) is str and bool(_SHARD_FILE.fullmatch(file)), f"the shard {file!r:.80}, which is no name of a shard"
     )
     _require(type(length) is int and 0 <= length <= _MOST_BYTES, f"{file} with a length of {length!r:.40}")
     _require(type(digest) is str and bool(_HASH.fullmatch(digest)), f"{file} with a SHA-256 of {digest!r:.80}")
-    return ShardRecord(file, length, digest, {name: _tensor(name, one) for name, one in plain["tensors"].items()})
-
-
-def _tensor(name: str, plain: Dict[str, Any]) -> TensorRecord:
-    dtype, digest = plain["dtype"], plain["sha256"]
-    # A tensor without dimensions has neither: empty members are left out.
-    shape, offset = tuple(plain.get("shape", ())), tuple(plain.get("offset", ()))
-    is_hash = type(digest) is str and bool(_HASH.fullmatch(digest))
-    _require(len(name) <= _MOST_NAME and is_hash, f"{name!r:.80} with a record of {plain!r:.80}")
-    _require(
-        type(dtype) is str and dtype in DTYPES, f"{name!r:.80} with {dtype!r:.40}, which is no dtype of a checkpoint"
-    )
-    cannot = f"{name!r:.80}, which has a piece that cannot be: {shape!r:.80} at {offset!r:.80}"
-    _require(len(shape) == len(offset) <= _MOST_DIMENSIONS, cannot)
-    elements = 1
-    for begin, length in zip(offset, shape):
-        _require(all(type(one) is int and 0 <= one <= _MOST_BYTES for one in (begin, length)), cannot)
-        elements *= max(1, begin + length)
-        _require(elements <= _MOST_BYTES, cannot)
-    return TensorRecord(dtype, shape, offset, digest)
+    tensors = {}
+    for name, one in plain["tensors"].items():
+        dtype, own = one["dtype"], one["sha256"]
+        # A tensor without dimensions has neither: empty members are left out.
+        shape, offset = tuple(one.get("shape", ())), tuple(one.get("offset", ()))
+        is_hash = type(own) is str and bool(_HASH.fullmatch(own))
+        _require(len(name) <= _MOST_NAME and is_hash, f"{name!r:.80} with a record of {one!r:.80}")
+        is_dtype = type(dtype) is str and dtype in DTYPES
+        _require(is_dtype, f"{name!r:.80} with {dtype!r:.40}, which is no dtype of a checkpoint")
+        cannot = f"{name!r:.80}, which has a piece that cannot be: {shape!r:.80} at {offset!r:.80}"
+        _require(len(shape) == len(offset) <= _MOST_DIMENSIONS, cannot)
+        elements = 1
+        for begin, extent in zip(offset, shape):
+            _require(all(type(number) is int and 0 <= number <= _MOST_BYTES for number in (begin, extent)), cannot)
+            elements *= max(1, begin + extent)
+            _require(elements <= _MOST_BYTES, cannot)
+        tensors[name] = TensorRecord(dtype, shape, offset, own)
+    return ShardRecord(file, length, digest, tensors)
 
 
 def _require(holds: bool, otherwise: str) -> None:

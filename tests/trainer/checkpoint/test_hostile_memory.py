@@ -66,19 +66,25 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+def begin_of_tensors(head: Head) -> int:
+    """Where the tensors begin in a file: at the first page after the layout and the room for scalars."""
+    return -(-(PAGE + head.layout_length + head.room) // PAGE) * PAGE
+
+
 def parts_of(data: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     """Owner, layout, and tensors."""
-    head = Head(*_HEAD.unpack(data[: _HEAD.size])[1:])
+    _, mark, *numbers = _HEAD.unpack(data[: _HEAD.size])
+    head = Head(mark - 1, *numbers)
     first, _, second = data[PAGE : PAGE + head.layout_length].partition(b"\n")
-    return json.loads(first), json.loads(second), data[head.data :]
+    return json.loads(first), json.loads(second), data[begin_of_tensors(head) :]
 
 
 def signed(owner: Any, layout: Any, tensors: bytes, scalars: bytes = json.dumps(SCALARS).encode()) -> bytes:
     """A slot whose checksums are right, whatever it says."""
     text = b"\n".join(one if isinstance(one, bytes) else json.dumps(one).encode() for one in (owner, layout))
-    numbers = Head(8, len(text), len(scalars), zlib.crc32(text), len(scalars), zlib.crc32(scalars))
-    head = _HEAD.pack(_MAGIC, *dataclasses.astuple(numbers)).ljust(PAGE, b"\0")
-    return (head + text + scalars).ljust(numbers.data, b"\0") + tensors
+    numbers = Head(7, len(text), len(scalars), zlib.crc32(text), len(scalars), zlib.crc32(scalars))
+    head = _HEAD.pack(_MAGIC, numbers.step + 1, *dataclasses.astuple(numbers)[1:]).ljust(PAGE, b"\0")
+    return (head + text + scalars).ljust(begin_of_tensors(numbers), b"\0") + tensors
 
 
 def read(path: Path, data: bytes) -> Loaded | None:

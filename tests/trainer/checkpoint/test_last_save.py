@@ -19,7 +19,7 @@ from trainmaster_trainer.checkpoint import writers as writers_module
 from trainmaster_trainer.checkpoint.layout import saved_steps
 from trainmaster_trainer.checkpoint.save import SaveFailedError, Saver
 from trainmaster_trainer.checkpoint.state import State
-from trainmaster_trainer.checkpoint.writers import WriterLostError, Writers
+from trainmaster_trainer.checkpoint.writers import OUTCOME, WriterLostError, Writers
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.loop import EXIT_STOPPED, leave
 from trainmaster_trainer.progress import Progress
@@ -177,18 +177,16 @@ def test_a_lost_connection_to_the_ranks_store_costs_no_save(talk: Talk) -> None:
     first, second = talk.rank(0), talk.rank(1)
     for number in range(3):
         talk.proxy.cut()  # between two saves
-        for writers in (first, second):
-            writers._begin()
-        first.report({"record": "first"})
-        second.report({"record": number})
-        talk.proxy.cut()  # and in the middle of one, while it waits
-        with ThreadPoolExecutor(1) as beside:
-            outcome = beside.submit(second.outcome)
+        with first.one_save(), second.one_save(), ThreadPoolExecutor(1) as beside:
+            first.put(first.rank, {"record": "first"})
+            second.put(second.rank, {"record": number})
+            talk.proxy.cut()  # and in the middle of one, while it waits
+            outcome = beside.submit(second.get, OUTCOME, 0)
             time.sleep(0.2)
             talk.proxy.cut()
             assert first.reports() == [{"record": "first"}, {"record": number}]
-            first.publish("")
-            assert outcome.result(10) == ("", False)
+            first.put(OUTCOME, ["", False])
+            assert outcome.result(10) == ["", False]
 
 
 def test_a_rank_that_dies_in_mid_save_is_waited_for_while_it_gives_signs_of_life(
@@ -197,19 +195,16 @@ def test_a_rank_that_dies_in_mid_save_is_waited_for_while_it_gives_signs_of_life
     monkeypatch.setattr(writers_module, "_LOOK", timedelta(seconds=0.05))
     monkeypatch.setattr(writers_module, "_SIGN_SECONDS", 0.01)
     first, second = talk.rank(0), talk.rank(1)
-    for writers in (first, second):
-        writers._begin()
     store = talk.store()
-    with first.living(), ThreadPoolExecutor(1) as beside:  # its storage is slow
+    with first.one_save(), second.one_save(), ThreadPoolExecutor(1) as beside:  # the first one's storage is slow
         monkeypatch.setattr(writers_module, "_SILENCE_SECONDS", 2.0)
-        outcome = beside.submit(second.outcome)
-        while store.add(f"try/{first._sign(0)}", 0) < 300:  # for longer than a silent one is waited for
+        outcome = beside.submit(second.get, OUTCOME, 0)
+        while store.add("try/checkpoint/alive/0", 0) < 300:  # for longer than a silent one is waited for
             time.sleep(0.01)
-        first.publish("")
-        assert outcome.result(60) == ("", False)
-    second._begin()
-    with pytest.raises(WriterLostError, match="rank 0 has given no sign of life"):
-        second.outcome()
+        first.put(OUTCOME, ["", False])
+        assert outcome.result(60) == ["", False]
+    with second.one_save(), pytest.raises(WriterLostError, match="rank 0 has given no sign of life"):
+        second.get(OUTCOME, 0)
 
 
 def test_who_leaves_after_a_failed_save_does_not_say_that_it_saved(
@@ -227,10 +222,9 @@ def test_who_leaves_after_a_failed_save_does_not_say_that_it_saved(
 def test_a_save_that_is_tried_again_is_told_of_anew(talk: Talk) -> None:
     first, second = talk.rank(0), talk.rank(1)
     for problem in ("full", ""):
-        for writers in (first, second):
-            writers._begin()
-        first.report({})
-        second.report({})
-        first.reports()
-        first.publish(problem)
-        assert second.outcome() == (problem, False)
+        with first.one_save(), second.one_save():
+            first.put(first.rank, {})
+            second.put(second.rank, {})
+            first.reports()
+            first.put(OUTCOME, [problem, False])
+            assert second.get(OUTCOME, 0) == [problem, False]

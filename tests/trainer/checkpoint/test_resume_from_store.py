@@ -9,6 +9,7 @@ import pytest
 from trainmaster.cli.audit import audit
 from trainmaster.cli.check import EXIT_GOOD
 from trainmaster.wire import names
+from trainmaster.wire.manifest import MODEL
 from trainmaster_trainer.checkpoint.manifest import read_manifest
 from trainmaster_trainer.checkpoint.remote import Remote
 from trainmaster_trainer.settings import Settings
@@ -101,7 +102,7 @@ def test_another_job_may_prune_what_is_being_fetched(
     monkeypatch.setattr(Remote, "fetch", pruned)
     settings = Settings(first.plan, tmp_path / "checkpoints")
     remote = Remote(shop.url("first"), shop.endpoint)
-    expected = read_manifest(first.checkpoints() / "step-00000006", 6).model_shapes()
+    expected = read_manifest(first.checkpoints() / "step-00000006", 6).shapes(MODEL)
     loaded = find_foreign(remote, settings, expected)
     assert loaded is not None
     assert loaded.manifest.step == 6

@@ -219,7 +219,7 @@ def test_nothing_is_published_while_it_cannot_be_told_who_has_begun(
     damage(fence)
     saver.save(10, state(), before_commit=lambda: None)
     saver.wait(needed=False)  # training goes on
-    assert "nothing is published while it cannot be told whether a later attempt has begun" in saver.problem
+    assert "nothing is published while it cannot be told whether a later attempt has begun" in saver.last.problem
     assert saved_steps(settings.checkpoints) == []
     fence.rmdir() if fence.is_dir() else fence.unlink()
     put(saver, 20)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from trainmaster_trainer.checkpoint.manifest import model_sha256, whole
+from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
 from trainmaster_trainer.checkpoint.model_state import ModelState
 from trainmaster_trainer.checkpoint.shard import ShardRecord, TensorRecord
 from trainmaster_trainer.checkpoint.state import State
@@ -109,9 +109,13 @@ def test_an_optimizer_that_keeps_what_json_cannot_hold_is_named() -> None:
 
 
 def test_a_tensor_in_pieces_is_one_tensor() -> None:
-    pieces = [TensorRecord("float32", (2, 3), (0, 0)), TensorRecord("float32", (1, 3), (2, 0))]
-    assert whole(pieces) == ("float32", (3, 3))
-    assert whole([TensorRecord("int64", (), ())]) == ("int64", ())
+    upper = ShardRecord("a", 0, "", {"model/w": TensorRecord("float32", (2, 3), (0, 0))})
+    lower = ShardRecord(
+        "b", 0, "", {"model/w": TensorRecord("float32", (1, 3), (2, 0)), "n": TensorRecord("int64", (), ())}
+    )
+    manifest = Manifest(1, 1, 2, "Tensor", Cursor(1, 8, 8, 0), 0.0, "", (upper, lower))
+    assert manifest.shapes() == {"model/w": ("float32", (3, 3)), "n": ("int64", ())}
+    assert manifest.shapes("model/") == {"model/w": ("float32", (3, 3))}
 
 
 def hash_of(**tensors: TensorRecord) -> str:

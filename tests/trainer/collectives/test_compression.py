@@ -120,7 +120,7 @@ def test_complex_gradients_keep_their_imaginary_part(
 
 def waves(job: Job) -> torch.Tensor:
     """The complex parameter at the end."""
-    return read(job.checkpoints(), job.plan.steps).tensors["model/waves"]
+    return read(job.checkpoints(), job.plan.steps).state.tensors["model/waves"]
 
 
 @pytest.mark.parametrize("algorithm", ["Ring", "Driver", "Hierarchical"])

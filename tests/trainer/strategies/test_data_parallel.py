@@ -139,7 +139,7 @@ def test_local_sgd_averages_buffers_whatever_the_outer_optimizer(new_job: NewJob
         options = {"every": 8, "outer": outer}
         plan: Options = {"strategy": "LocalSGD", "strategy_options": options, "checkpoint_every": 8, "steps": 24}
         job = new_job(outer, task="small_tasks:LineWithRunningMeans", **plan).run(2)
-        found[outer] = [read(job.checkpoints(), step).tensors["model/1.running_var"] for step in (8, 16, 24)]
+        found[outer] = [read(job.checkpoints(), step).state.tensors["model/1.running_var"] for step in (8, 16, 24)]
     # Until the first meeting there is no difference between them.
     assert torch.allclose(found["Nesterov"][0], found["Average"][0])
     assert all(bool((variance > 0).all()) for variances in found.values() for variance in variances), found
@@ -150,7 +150,7 @@ def test_local_sgd_saves_the_mean_of_moments_that_not_all_ranks_have(new_job: Ne
     plan: Options = {"task": "odd_tasks:WithExperts", "global_batch_size": 2, "checkpoint_every": 1}
     job = new_job(strategy="LocalSGD", steps=3, **plan).run(2)
     for step in (1, 2, 3):
-        tensors = read(job.checkpoints(), step).tensors
+        tensors = read(job.checkpoints(), step).state.tensors
         own = {name for name in tensors if name.startswith("local/") and "/optimizer/" in name}
         moments = {name.split("/", 2)[2] for name in own}
         assert moments == {name for name in tensors if name.startswith("optimizer/")}

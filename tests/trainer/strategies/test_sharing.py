@@ -35,7 +35,7 @@ def test_buffers_may_be_of_any_dtype_that_a_checkpoint_holds(new_job: NewJob, na
     job = new_job("parts", **plan).but(steps=4).run(2, ranks_per_pod=inside)
     job = job.but(steps=6).run(2, attempt=2, ranks_per_pod=inside)
     assert job.losses() == whole.losses()
-    assert read(job.checkpoints(), 6).tensors["model/2.count"].bool().any()
+    assert read(job.checkpoints(), 6).state.tensors["model/2.count"].bool().any()
 
 
 @pytest.mark.parametrize("name", ["AllReduce", "Mirrored"])

@@ -15,10 +15,12 @@ import errno
 import fcntl
 import itertools
 import mmap
+import operator
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -58,38 +60,49 @@ def write_parts(
     if failed and ctypes.get_errno() == errno.ENOSPC:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with ThreadPoolExecutor(_THREADS, "checkpoint-disk") as disk:
-        file = _File(parts, arrival, image)
-        for _ in disk.map(partial(_write_every_other_block, descriptor, file, length), range(_THREADS)):
+        ends = itertools.accumulate(map(len, parts.values()))
+        file = _File(list(zip(parts, parts.values(), ends, strict=True)), arrival, image)
+        for _ in disk.map(partial(file.write_every_other_block, descriptor, length), range(_THREADS)):
             continue  # its error, if it has one, is raised here
 
 
-def _write_every_other_block(descriptor: int, file: _File, length: int, first: int) -> None:
-    # Page-aligned memory, as the disk needs it: the image, or a fresh buffer.
-    with memoryview(aligned_memory(BLOCK)) if file.image is None else nullcontext(file.image) as page:
-        for position in range(first * BLOCK, length, _THREADS * BLOCK):
-            _write_block(descriptor, file.block(page, position, min(BLOCK, length - position)), position)
-
-
+@dataclass(frozen=True)
 class _File:
-    """Hold the bytes of all parts in a row."""
+    """Hold the bytes of all parts in a row: of each its name, its bytes, and where they end."""
 
-    def __init__(self, parts: Parts, arrival: Arrival, image: memoryview | None) -> None:
-        self._parts, self._arrival, self.image = parts, arrival, image
-        self._names = list(parts)
-        self._ends = list(itertools.accumulate(map(len, parts.values())))
+    parts: list[tuple[str, memoryview, int]]
+    arrival: Arrival
+    image: memoryview | None
+
+    def write_every_other_block(self, descriptor: int, length: int, first: int) -> None:
+        """Write each block from this one on that the other thread does not."""
+        # Page-aligned memory, as the disk needs it: the image, or a fresh buffer.
+        with memoryview(aligned_memory(BLOCK)) if self.image is None else nullcontext(self.image) as page:
+            for position in range(first * BLOCK, length, _THREADS * BLOCK):
+                block, written = self.block(page, position, min(BLOCK, length - position)), 0
+                if len(block) % _SECTOR == 0:
+                    try:
+                        written = os.pwrite(descriptor, block, position)
+                    except OSError as error:
+                        if error.errno != errno.EINVAL:  # a disk with stranger rules
+                            raise
+                if written < len(block):  # the end of the file, or of the room on the disk
+                    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+                    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+                while written < len(block):
+                    written += os.pwrite(descriptor, block[written:], position + written)
 
     def block(self, page: memoryview, position: int, size: int) -> memoryview:
         """Return the bytes from `position` on, when they are there. NumPy releases the interpreter's lock meanwhile."""
         block = page[:size] if self.image is None else self.image[position : position + size]
-        for number in range(bisect.bisect_right(self._ends, position), len(self._ends)):
-            name, end = self._names[number], self._ends[number]
-            part = self._parts[name]
+        for number in range(bisect.bisect_right(self.parts, position, key=operator.itemgetter(2)), len(self.parts)):
+            name, part, end = self.parts[number]
             begin = end - len(part)
             if begin >= position + size:
                 break
             first, last = max(begin, position), min(end, position + size)
             if first < last:
-                self._arrival(name)
+                self.arrival(name)
                 if self.image is None:
                     source = np.frombuffer(part, np.uint8, last - first, first - begin)
                     np.copyto(np.frombuffer(block, np.uint8)[first - position : last - position], source)
@@ -102,20 +115,6 @@ def aligned_memory(size: int) -> mmap.mmap:
     with suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
-
-
-def _write_block(descriptor: int, block: memoryview, position: int) -> None:
-    written = 0
-    if len(block) % _SECTOR == 0:
-        try:
-            written = os.pwrite(descriptor, block, position)
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # a disk with stranger rules
-                raise
-    if written < len(block):  # the end of the file, or of the room on the disk
-        fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT)
-    while written < len(block):
-        written += os.pwrite(descriptor, block[written:], position + written)
 
 
 def _go_past_cache(descriptor: int) -> bool:

@@ -30,15 +30,13 @@ class Committer:
 
     def commit(self, name: str, step: int, manifest: bytes) -> None:
         """Put the lines, then the manifest: that one put makes it a checkpoint."""
-        base = self._lines_of(self._newest) if self._newest else self._lines_before(step)
-        lines = self._writer.put(name, step, base)
+        before = self._newest
+        if not before:  # that which this attempt went on from, if there is one
+            older = [one for one in on_the_way(self._remote, self._retention.way) if one.step <= step]
+            before = older[0].name if older else ""
+        lines = self._writer.put(name, step, self._lines_of(before) if before else Lines())
         self._remote.put(f"{name}/{MANIFEST}", manifest)
         self._newest, self._lines[name] = name, lines
-
-    def _lines_before(self, step: int) -> Lines:
-        """Return the lines up to the checkpoint that this attempt went on from."""
-        older = [one for one in on_the_way(self._remote, self._retention.way) if one.step <= step]
-        return self._lines_of(older[0].name) if older else Lines()
 
     def _lines_of(self, name: str) -> Lines:
         if name not in self._lines:

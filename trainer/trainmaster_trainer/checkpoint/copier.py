@@ -40,7 +40,8 @@ class Copier:
     def begin(self, tensors: Mapping[str, Tensor], settled: Settled) -> dict[str, Tensor]:
         """Copy in the order of a file, and return the copy; settled tensors are copied by `finish`."""
         self._wait(lambda: not self._later)
-        if self._image is None or not self._image.is_like(tensors):
+        forms = {name: (one.dtype, one.shape) for name, one in tensors.items()}
+        if self._image is None or forms != {name: (one.dtype, one.shape) for name, one in self._image.tensors.items()}:
             self._image = self.image = None  # two of them would not fit where one does
             self._image = Image(tensors)
             self.image = self._image.view

@@ -28,43 +28,38 @@ def source_of(settings: Settings) -> str:
     Raises:
         ConfigurationError: there is no checkpoint of such a job.
     """
-    plan = settings.plan
+    plan, job, own = settings.plan, settings.plan.resume_job or "", settings.checkpoints.absolute()
+    is_local = own.name == _LOCAL
+    place = str(own.parent.parent if is_local else own.parent)
     if plan.resume_from is not None:
         return plan.resume_from
     if plan.checkpoint_url is not None:
-        return _in_store(plan.checkpoint_url, plan.checkpoint_endpoint, plan.resume_job or "")
-    own, job = settings.checkpoints.absolute(), plan.resume_job or ""
-    found = [folder for folder in _beside(own, job) if folder != own and newest_step(folder, trusting_owner(folder))]
-    if not found:
-        raise _nothing(job, str(own.parent.parent if own.name == _LOCAL else own.parent))
-    return str(max(found, key=lambda one: max(path.stat().st_mtime for path in one.glob("step-*/manifest.json"))))
+        place, _, own_name = plan.checkpoint_url.rpartition("/")
+        newest = _newest_in_store(place, own_name, plan.checkpoint_endpoint, job)
+    else:
+        # No folder of a job whose name only begins like it.
+        name = re.compile(re.escape(job) + (_DATE if is_local else _UID))
+        runs = [folder for folder in Path(place).iterdir() if name.fullmatch(folder.name)]
+        folders = [folder / _LOCAL for folder in runs if (folder / _LOCAL).is_dir()] if is_local else runs
+        found = [folder for folder in folders if folder != own and newest_step(folder, trusting_owner(folder))]
+        saved = {str(one): max(path.stat().st_mtime for path in one.glob("step-*/manifest.json")) for one in found}
+        newest = max(saved, key=lambda one: saved[one], default=None)
+    if newest is None:
+        raise ConfigurationError(
+            f"{FIELD}.job: {job!r} has no good checkpoint in {place}. Both jobs must keep theirs on one claim "
+            "(spec.checkpoint.storage.persistentVolumeClaim), in one objectStore.url, or in one folder of local runs; "
+            "else write its folder or URL as resumeFrom.path."
+        )
+    return newest
 
 
-def _in_store(own: str, endpoint: str | None, job: str) -> str:
-    above, _, own_name = own.rpartition("/")
+def _newest_in_store(place: str, own_name: str, endpoint: str | None, job: str) -> str | None:
+    """Return the URL beside ours where the job has saved last."""
     stores = {
-        name: Remote(f"{above}/{name}", endpoint, FIELD)
-        for name in Remote(above, endpoint, FIELD).folders()
+        name: Remote(f"{place}/{name}", endpoint, FIELD)
+        for name in Remote(place, endpoint, FIELD).folders()
         if name != own_name and re.fullmatch(re.escape(job) + f"({_UID})?", name)
     }
     saved = {name: store.last_saved() for name, store in stores.items()}
     newest = max(saved, key=lambda name: saved[name], default=None)
-    if newest is None or not saved[newest]:
-        raise _nothing(job, above)
-    return f"{above}/{newest}"
-
-
-def _nothing(job: str, place: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{FIELD}.job: {job!r} has no good checkpoint in {place}. Both jobs must keep theirs on one claim "
-        "(spec.checkpoint.storage.persistentVolumeClaim), in one objectStore.url, or in one folder of local runs; else "
-        "write its folder or URL as resumeFrom.path."
-    )
-
-
-def _beside(own: Path, job: str) -> list[Path]:
-    """Return the folders of runs of `job`, without those of a job whose name only begins like it."""
-    is_local = own.name == _LOCAL
-    place, suffix = (own.parent.parent, _DATE) if is_local else (own.parent, _UID)
-    runs = [folder for folder in place.iterdir() if re.fullmatch(re.escape(job) + suffix, folder.name)]
-    return [folder / _LOCAL for folder in runs if (folder / _LOCAL).is_dir()] if is_local else runs
+    return f"{place}/{newest}" if newest is not None and saved[newest] else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-import torch
 from trainmaster.wire.manifest import MAX_MANIFEST, ShardRecord
 
 from trainmaster_trainer.checkpoint import layout, segments
@@ -39,15 +39,22 @@ def fetch(
     problem = _download(remote, saved, folder, home, expected) if group.local_rank == 0 else ""
     found = "; ".join(text for text in group.gather(problem) if text)
     try:
-        loaded, wrong = (None, "") if found else _read(folder, saved.step, expected)
+        loaded, wrong = None, ""
+        if not found:
+            try:
+                loaded = read(folder, saved.step, expected)
+            except CorruptCheckpointError as bad:
+                log.warning("Checkpoint of step %d: %s.", saved.step, bad)
+            except ConfigurationError as error:
+                wrong = str(error)  # raised on all ranks: it must not leave the peers waiting
         if any(group.gather(wrong)):
             raise ConfigurationError(next(text for text in group.gather(wrong) if text))
-        bad = int(group.sum(torch.tensor([int(loaded is None)]))[0])
-        if not bad and home:
+        is_good = group.all(loaded is not None)
+        if is_good and home:
             segments.take(folder / METRICS, home)
-        if bad and group.is_first:
+        if not is_good and group.is_first:
             log.warning("%s cannot be used: %s", saved.name, found or "it is bad; trying the one before")
-        return None if bad else loaded, found
+        return loaded if is_good else None, found
     finally:
         if group.local_rank == 0:
             layout.delete(folder)
@@ -63,32 +70,16 @@ def _download(remote: Remote, saved: Saved, folder: Path, home: Path | None, exp
     target.mkdir(parents=True)
     try:
         remote.fetch(f"{saved.name}/{layout.MANIFEST}", target / layout.MANIFEST, MAX_MANIFEST + 1)
-        for shard in _shards(folder, saved.step, expected):
+        shards: Sequence[ShardRecord] = ()
+        with suppress(CorruptCheckpointError, ConfigurationError):
+            shards = look_at(folder, saved.step, expected).shards
+        for shard in shards:
             remote.fetch(f"{saved.name}/{shard.file}", target / shard.file, shard.length)
         if home:
             segments.bring(remote, saved.name, home, folder / METRICS)
     except OSError as error:
         return f"{type(error).__name__}: {error}"
     return ""
-
-
-def _shards(folder: Path, step: int, expected: Shapes) -> Sequence[ShardRecord]:
-    """Return what is to be fetched besides the manifest."""
-    try:
-        return look_at(folder, step, expected).shards
-    except (CorruptCheckpointError, ConfigurationError):
-        return ()
-
-
-def _read(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None, str]:
-    """Return the checkpoint, or the text of a configuration error, which must not leave the peers waiting."""
-    try:
-        return read(folder, step, expected), ""
-    except CorruptCheckpointError as bad:
-        log.warning("Checkpoint of step %d: %s.", step, bad)
-        return None, ""
-    except ConfigurationError as error:
-        return None, str(error)
 
 
 def take_lines(remote: Remote, settings: Settings, lineage: Lineage, step: int) -> None:

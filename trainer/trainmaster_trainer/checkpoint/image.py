@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.bulk import aligned_memory
-from trainmaster_trainer.checkpoint.shard import header_of, in_order
+from trainmaster_trainer.checkpoint.shard import laid_out
 
 
 class Image:
     """Image holds memory for the shard of tensors like these, and is kept from save to save."""
 
     def __init__(self, like: Mapping[str, Tensor]) -> None:
-        like = {name: like[name] for name in in_order(like)}
-        header = header_of(like)
+        like, header = laid_out(like)
         memory = aligned_memory(len(header) + sum(tensor.nbytes for tensor in like.values()))
         memory[: len(header)] = header
         self.view = memoryview(memory)
@@ -33,10 +32,3 @@ class Image:
             else:  # `frombuffer` refuses to give nothing
                 self.tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype)
             position += tensor.nbytes
-
-    def is_like(self, tensors: Mapping[str, Tensor]) -> bool:
-        """Return whether it is the image of tensors like these."""
-        return tensors.keys() == self.tensors.keys() and all(
-            (mine.dtype, mine.shape) == (tensors[name].dtype, tensors[name].shape)
-            for name, mine in self.tensors.items()
-        )

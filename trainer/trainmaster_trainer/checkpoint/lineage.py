@@ -44,6 +44,7 @@ class Lineage:
     """Lineage holds the step that each attempt went on from."""
 
     resumed: dict[int, int] = field(default_factory=dict)
+    owner: str = field(default="", compare=False, repr=False)  # the uid of the job, where a file says it
 
     def holds(self, attempt: int, step: int) -> bool:
         """Return whether the state after `step` of `attempt` is on the way to the newest attempt."""
@@ -79,8 +80,16 @@ def read(folder: Path, job: str | None, remote: Objects | None = None) -> Lineag
     Raises:
         OSError: it cannot be read now. Branches that were given up must not count for that.
     """
-    whose, lineage = _read(folder, remote)
-    return lineage if job in (None, whose) else Lineage()
+    try:
+        text = remote.get(_FILE, MOST_BYTES) if remote else read_bounded(folder / _FILE, MOST_BYTES)
+        owner, resumed = parse(text or b"")
+    except OSError as error:
+        if error.errno not in NOT_WRITTEN_BY_US:
+            raise
+        return Lineage()
+    except ValueError:
+        return Lineage()
+    return Lineage(resumed, owner) if job in (None, owner) else Lineage()
 
 
 def trusting(lineage: Lineage, settings: Settings) -> Callable[[Origin], bool]:
@@ -95,22 +104,8 @@ def trusting_owner(folder: Path) -> Callable[[Origin], bool]:
     Raises:
         OSError: it cannot be read now.
     """
-    owner, lineage = _read(folder, None)
-    return lineage.trusting(owner)
-
-
-def _read(folder: Path, remote: Objects | None) -> tuple[str, Lineage]:
-    """Return the job's uid and its lineage."""
-    try:
-        text = remote.get(_FILE, MOST_BYTES) if remote else read_bounded(folder / _FILE, MOST_BYTES)
-        job, resumed = parse(text or b"")
-    except OSError as error:
-        if error.errno not in NOT_WRITTEN_BY_US:
-            raise
-        return "", Lineage()
-    except ValueError:
-        return "", Lineage()
-    return job, Lineage(resumed)
+    lineage = read(folder, job=None)
+    return lineage.trusting(lineage.owner)
 
 
 def write(folder: Path, job: str, lineage: Lineage, remote: Objects | None = None) -> None:

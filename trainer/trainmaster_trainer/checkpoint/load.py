@@ -14,16 +14,17 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from trainmaster.wire import tiling
 from trainmaster.wire.manifest import MAX_MANIFEST, SCRIPT
 
 from trainmaster_trainer.checkpoint import of_scripts
 from trainmaster_trainer.checkpoint.layout import MANIFEST, saved_steps, step_folder
 from trainmaster_trainer.checkpoint.lineage import Origin
-from trainmaster_trainer.checkpoint.manifest import Manifest, glance, read_manifest, whole
+from trainmaster_trainer.checkpoint.manifest import Manifest, glance, read_manifest
 from trainmaster_trainer.checkpoint.model_state import check_readable
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.shard import TensorRecord, read_shard
-from trainmaster_trainer.checkpoint.state import Shapes, State, check_same_model
+from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State, check_same_model
 from trainmaster_trainer.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -40,18 +41,8 @@ class Loaded:
     """Loaded is a verified checkpoint in memory."""
 
     manifest: Manifest
-    tensors: dict[str, Tensor]
+    state: State  # of model and optimizer
     is_here: bool = True  # in this replica's folder; else another replica has sent it
-
-    @property
-    def step(self) -> int:
-        """Return the step after which it was saved."""
-        return self.manifest.step
-
-    @property
-    def state(self) -> State:
-        """Return the state of model and optimizer."""
-        return State(self.tensors, self.manifest.scalars)
 
 
 def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Trusted | None = None) -> Loaded | None:
@@ -130,7 +121,15 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
         for shard in manifest.shards:
             for name, tensor in read_shard(path, shard).items():
                 pieces.setdefault(name, []).append((shard.tensors[name], tensor))
-        loaded = Loaded(manifest, {name: _join(parts) for name, parts in pieces.items()})
+        tensors = {name: parts[0][1] for name, parts in pieces.items()}
+        for name, parts in pieces.items():
+            if len(parts) > 1:  # ranks have split it
+                shape = tiling.whole_of([(record.offset, record.shape) for record, _ in parts])
+                tensors[name] = torch.empty(shape, dtype=parts[0][1].dtype)
+                for record, tensor in parts:
+                    box = tuple(slice(at, at + size) for at, size in zip(record.offset, record.shape, strict=True))
+                    tensors[name][box] = tensor
+        loaded = Loaded(manifest, State(tensors, manifest.scalars))
         if expected is not None:  # the ranks must know before they agree on it
             check = of_scripts.check_readable if SCRIPT in manifest.scalars else check_readable
             check(loaded.state)
@@ -153,7 +152,7 @@ def look_at(folder: Path, step: int, expected: Shapes | None = None, trusted: Tr
         if trusted is not None and not trusted(manifest):
             raise CorruptCheckpointError(f"attempt {manifest.attempt} came to it on a branch that was given up")
         if expected is not None:
-            check_same_model(manifest.model_shapes(), expected, str(path))
+            check_same_model(manifest.shapes(MODEL), expected, str(path))
             # A file larger than model and optimizer can be is not even read: sparse files cost who makes them nothing.
             model = sum(math.prod(shape) * getattr(torch, dtype).itemsize for dtype, shape in expected.values())
             found, most = sum(shard.length for shard in manifest.shards), MOST_TIMES * model + ROOM_FOR_OTHERS
@@ -164,13 +163,3 @@ def look_at(folder: Path, step: int, expected: Shapes | None = None, trusted: Tr
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
     return manifest
-
-
-def _join(pieces: list[tuple[TensorRecord, Tensor]]) -> Tensor:
-    if len(pieces) == 1:
-        return pieces[0][1]
-    _, shape = whole(record for record, _ in pieces)
-    joined = torch.empty(shape, dtype=pieces[0][1].dtype)
-    for record, tensor in pieces:
-        joined[tuple(slice(o, o + s) for o, s in zip(record.offset, record.shape, strict=True))] = tensor
-    return joined

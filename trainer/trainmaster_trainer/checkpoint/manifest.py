@@ -15,13 +15,12 @@ from trainmaster.wire.manifest import (
     glance,
     model_sha256,
     read_manifest,
-    whole,
 )
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.errors import ConfigurationError
 
-__all__ = ["FORMAT", "Cursor", "Glance", "Manifest", "glance", "model_sha256", "read_manifest", "whole"]
+__all__ = ["FORMAT", "Cursor", "Glance", "Manifest", "glance", "model_sha256", "read_manifest"]
 
 
 def check_same_order(cursor: Cursor, plan: TrainingPlan, dataset: int) -> None:

@@ -28,7 +28,6 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-import torch
 from torch import Tensor
 
 from trainmaster_trainer.agent.room import memory_left
@@ -121,9 +120,12 @@ class Memory:
         if self.on and self._ready(tensors, scalars):
             self._slots[self._next].write(step, tensors, scalars)
             self._kept += 1
-            self._drop_old()
-        if self._neighbours and self._slots:
-            self.on = self._neighbours.all_have(self.on)
+            if self._kept == self._count:  # not at the first new one: a peer may die before it has taken the same
+                for path in {*self._old} - {slot.path for slot in self._slots}:
+                    path.unlink(missing_ok=True)
+                self._old, self._heirlooms = [], []
+        if self._neighbours and self._slots:  # no step counts before all have kept theirs: any of them may be lost
+            self.on = self._group.all(self.on)
         self.seconds = time.perf_counter() - began
         if self._kept > self._count:
             self._lately.append(self.seconds)
@@ -165,22 +167,20 @@ class Memory:
         spent, copies = snapshot_seconds / self.every, self._copies
         if copies is None:
             training = max(step_seconds - spent, 1e-6)
-            every = interval(self.every, training, snapshot_seconds, self._free)
+            steps = interval(self.every, training, snapshot_seconds, self._free)
         else:
             training = max(step_seconds - spent - copies.seconds / copies.every, 1e-6)
-            every = interval(self.every, training, snapshot_seconds, self._free, COST - _OF_COPIES)
+            steps = interval(self.every, training, snapshot_seconds, self._free, COST - _OF_COPIES)
             copies.every = interval(
                 copies.every, training, copies.seconds, 0.0, max(COST - spent / training, _OF_COPIES)
             )
-        if every != self.every:
-            self._set_every(every, training, snapshot_seconds)
-
-    def _set_every(self, steps: int, step_seconds: float, snapshot_seconds: float) -> None:
+        if steps == self.every:
+            return
         every = self._in_sync(min(steps, _MOST_EVERY))
         if every != self.every and self._group.is_first:
             log.debug(
                 "Memory tier: a snapshot takes %.2f ms and a step %.2f ms, so one is taken every %d steps.",
-                snapshot_seconds * 1e3, step_seconds * 1e3, every,
+                snapshot_seconds * 1e3, training * 1e3, every,
             )  # fmt: skip
         self.every = every
 
@@ -197,14 +197,17 @@ class Memory:
         room = 2 * len(scalars) + _ROOM
         if self._copies:
             problem = self._lacks(folder, size(tensors, room), COPIES, self._copies.heirlooms) if folder else ""
-            if not self._is_on_all(folder is not None and not problem):
+            if not self._group.all(folder is not None and not problem):
                 self._end_copies(problem)
         problem = self._lacks(folder, size(tensors, room)) if folder else ""
         # No rank makes its slots before all have looked: a rank that looks later would count its neighbours' twice.
-        self.on = self._is_on_all(folder is not None and not problem)
+        self.on = self._group.all(folder is not None and not problem)
         if self.on:
-            problem = self._open(tensors, room)
-            self.on = self._is_on_all(not problem)
+            try:
+                self._slots = [self._slot(number, tensors, room) for number in range(self._count)]
+            except OSError as error:
+                problem = f"{_mib(self._count * size(tensors, room))} MiB in {folder}: {error.strerror}"
+            self.on = self._group.all(not problem)
         if not self.on:
             for slot in self._slots:
                 slot.remove()
@@ -214,9 +217,6 @@ class Memory:
                 "more memory, or set spec.checkpoint.memoryEverySteps to 0.",
                 problem,
             )
-
-    def _is_on_all(self, good: bool) -> bool:
-        return not self._group.sum(torch.tensor([int(not good)]))[0]
 
     def _lacks(self, folder: Path, one: int, copies: int = 0, old: Sequence[Path] = ()) -> str:
         """Return, in words, that the replica has no room for its ranks' slots of this size; "" if it has.
@@ -239,14 +239,6 @@ class Memory:
             f"{new} snapshots for each of {self._settings.local_world_size} ranks take {_mib(new * each)} MiB"
             f"{f' and are to leave {_mib(left * each)} MiB' * (left > 0)}, and {_mib(free)} MiB of memory are free"
         )
-
-    def _open(self, tensors: Mapping[str, Tensor], room: int) -> str:
-        """Make the slots. Return what stands in the way, or ""."""
-        try:
-            self._slots = [self._slot(number, tensors, room) for number in range(self._count)]
-        except OSError as error:
-            return f"{_mib(self._count * size(tensors, room))} MiB in {self._folder}: {error.strerror}"
-        return ""
 
     def _slot(self, number: int, tensors: Mapping[str, Tensor], room: int) -> Slot:
         settings = self._settings
@@ -281,13 +273,6 @@ class Memory:
             log.warning("Snapshots in memory end here: %s.", error.strerror)
             self.on = False
         return self.on
-
-    def _drop_old(self) -> None:
-        """Delete old snapshots, but not at the first new one: a peer may die before it has taken the same."""
-        if self._kept == self._count:
-            for path in {*self._old} - {slot.path for slot in self._slots}:
-                path.unlink(missing_ok=True)
-            self._old, self._heirlooms = [], []
 
 
 def interval(now: int, training: float, snapshot: float, free: float, cost: float = COST) -> int:

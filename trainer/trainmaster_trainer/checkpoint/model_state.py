@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +75,13 @@ class ModelState:
         self._initial = [_settings(group) for group in optimizer.param_groups]
         of_model = model.state_dict()
         self._forms = _forms(of_model)
-        self.allowed = self._allowed_in(of_model)
+        # What the state may always hold. Tensors that are no parameter, or have two names, count as buffers.
+        tensors = {MODEL + self._outside(name): local(value.detach()) for name, value in of_model.items()}
+        buffers = tensors.keys() - {MODEL + name for name in self._names.values()}
+        for parameter, name in self._names.items():
+            kept = optimizer.state.get(parameter, {})
+            tensors |= {f"{OPTIMIZER}{name}/{key}": local(one) for key, one in kept.items() if isinstance(one, Tensor)}
+        self.allowed: Allowed = allowed_in(tensors, buffers)
         self.loss_scale: LossScale | None = None
         self.schedule: Schedule | None = None
         self.average: Average | None = None
@@ -88,15 +94,6 @@ class ModelState:
     def _outside(self, name: str) -> str:
         return self._whole_name.get(name, name)
 
-    def _allowed_in(self, of_model: Mapping[str, Any]) -> Allowed:
-        """Return what the state may always hold. Tensors that are no parameter, or have two names, count as buffers."""
-        tensors = {MODEL + self._outside(name): local(value.detach()) for name, value in of_model.items()}
-        buffers = tensors.keys() - {MODEL + name for name in self._names.values()}
-        for parameter, name in self._names.items():
-            kept = self._optimizer.state.get(parameter, {})
-            tensors |= {f"{OPTIMIZER}{name}/{key}": local(one) for key, one in kept.items() if isinstance(one, Tensor)}
-        return allowed_in(tensors, buffers)
-
     def capture(self) -> State:
         """Return the live tensors, not copies.
 
@@ -106,7 +103,16 @@ class ModelState:
         """
         of_model = self._model.state_dict()
         if (now := _forms(of_model)) != self._forms:
-            _refuse_changed(self._forms, now)
+            shapes = [
+                {name: (dtype_name(form[0]), tuple(form[1])) for name, form in forms.items()}
+                for forms in (self._forms, now)
+            ]
+            name, was, has_become = first_difference(*shapes) or ("", "", "")
+            raise ConfigurationError(
+                f"spec.training.task: {name} of the model was {was} as model() made it and is {has_become} after a "
+                "step, so nobody could go on from a checkpoint with it. Make it in model() with the shape and dtype "
+                "that it keeps, or register it with persistent=False."
+            )
         tensors = {MODEL + self._outside(name): value.detach() for name, value in of_model.items()}
         others: dict[str, dict[str, Any]] = {}
         for parameter, name in self._names.items():
@@ -149,8 +155,7 @@ class ModelState:
             for name, parameter in zip(self._own[index], group["params"], strict=True):
                 if name in by_parameter:
                     self._optimizer.state[parameter] = {
-                        key: placed(value, parameter) if _lives_beside(key, value, group) else _copied(value)
-                        for key, value in by_parameter[name].items()
+                        key: _moved(key, value, parameter, group, placed) for key, value in by_parameter[name].items()
                     }
             _merge(group, self._initial[index], saved["groups"][index])
         if self.loss_scale and "loss_scale" in state.scalars:
@@ -222,16 +227,6 @@ def _forms(tensors: Mapping[str, Tensor]) -> _Forms:
     return {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
 
 
-def _refuse_changed(first: _Forms, now: _Forms) -> NoReturn:
-    shapes = [{name: (dtype_name(form[0]), tuple(form[1])) for name, form in forms.items()} for forms in (first, now)]
-    name, was, has_become = first_difference(*shapes) or ("", "", "")
-    raise ConfigurationError(
-        f"spec.training.task: {name} of the model was {was} as model() made it and is {has_become} after a step, so "
-        "nobody could go on from a checkpoint with it. Make it in model() with the shape and dtype that it keeps, or "
-        "register it with persistent=False."
-    )
-
-
 def forget_others(optimizer: Optimizer, kept: Collection[Tensor]) -> None:
     """Delete an optimizer's state of parameters that it no longer steps. State of its own stays."""
     for parameter in [one for one in optimizer.state if isinstance(one, Tensor) and one not in kept]:
@@ -275,13 +270,10 @@ def _merge(group: dict[str, Any], initial: Mapping[str, Any], saved: Mapping[str
     """Merge three ways: what the task has changed since (a new weight decay) counts, the rest is the checkpoint's."""
     for key, value in saved["current"].items():
         if key in group and initial.get(key) == saved["initial"].get(key):
-            group[key] = _like(group[key], value)
-
-
-def _like(now: Any, value: Any) -> Any:
-    if isinstance(now, Tensor):
-        return torch.full_like(now, value)
-    return tuple(value) if isinstance(now, tuple) else value
+            if isinstance(group[key], Tensor):
+                group[key] = torch.full_like(group[key], value)
+            else:
+                group[key] = tuple(value) if isinstance(group[key], tuple) else value  # JSON has lists only
 
 
 def _by_parameter(tensors: Mapping[str, Tensor], others: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -299,11 +291,10 @@ def _by_parameter(tensors: Mapping[str, Tensor], others: Mapping[str, Mapping[st
     return found
 
 
-def _lives_beside(key: str, value: Any, group: Mapping[str, Any]) -> bool:
-    """Return whether a value is on the parameter's device: moments are; a step counter only if torch wants it there."""
+def _moved(key: str, value: Any, parameter: Tensor, group: Mapping[str, Any], placed: Placed) -> Any:
+    """Return a value where its optimizer wants it: moments are on the parameter's device."""
+    if not isinstance(value, Tensor):
+        return value
+    # A step counter is there only if torch wants it.
     on_cpu = key == "step" and not (group.get("capturable") or group.get("fused"))
-    return isinstance(value, Tensor) and not on_cpu
-
-
-def _copied(value: Any) -> Any:
-    return value.to("cpu", copy=True) if isinstance(value, Tensor) else value
+    return value.to("cpu", copy=True) if on_cpu else placed(value, parameter)

@@ -63,10 +63,6 @@ class Neighbours:
             one.wait()
         return kept
 
-    def all_have(self, good: bool) -> bool:
-        """Return whether all ranks have kept theirs: no step counts before, as any of them may be lost."""
-        return not self._group.sum(torch.tensor([int(not good)]))[0]
-
 
 def beside(group: Group) -> tuple[int, int]:
     """Return the ranks of the same local number in the replicas before and after this one."""

@@ -8,7 +8,7 @@ takes the whole folder, but not those of other replicas. (As the shards of Gemin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,18 +16,12 @@ from torch import Tensor
 SMALL = 1024  # elements: below, all ranks keep the whole tensor, for cutting it costs more
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """Cut says which part of a tensor this is: from `begin` on along a dimension, where the whole has this length."""
 
     dimension: int
     begin: int
     length: int
-
-    @property
-    def numbers(self) -> tuple[int, int, int]:
-        """Return the values as a file's layout has them. `dataclasses.astuple` would take twenty times as long."""
-        return self.dimension, self.begin, self.length
 
     def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the whole, from that of a part."""

@@ -8,8 +8,7 @@ its own part and what it writes. (docs/decisions/0020.)
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,11 +30,6 @@ class Piece:
     def slices(self) -> tuple[slice, ...]:
         """Return the slices of the whole tensor."""
         return tuple(slice(begin, begin + length) for begin, length in zip(self.offset, self.shape, strict=True))
-
-    @property
-    def empty(self) -> bool:
-        """Return whether it holds nothing, as for ranks beyond the end of a short tensor."""
-        return 0 in self.shape
 
 
 def piece_of(tensor: Tensor) -> Piece:
@@ -91,11 +85,6 @@ class Held:
     whole: tuple[int, ...]  # shape
     piece: Piece
 
-    @property
-    def size(self) -> int:
-        """Return the bytes of the whole tensor."""
-        return math.prod(self.whole) * int(getattr(torch, self.dtype).itemsize)
-
 
 @dataclass(frozen=True)
 class Holding:
@@ -104,15 +93,6 @@ class Holding:
     writes: bool
     tensors: dict[str, Held]
     allowed: dict[str, int] = field(default_factory=dict)  # of its tensors, see `soundness.py`
-
-    @classmethod
-    def of(cls, tensors: dict[str, Tensor], writes: bool, allowed: Mapping[str, int] | None = None) -> Holding:
-        """Return what this rank holds."""
-        table = {}
-        for name, tensor in sorted(tensors.items()):
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            table[name] = Held(dtype, tuple(tensor.shape), piece_of(tensor))
-        return cls(writes, table, dict(allowed or {}))
 
 
 def collect(
@@ -127,63 +107,44 @@ def collect(
     `wanted`: which ranks get each tensor. The pieces travel point to point, all under way at once; where several
     ranks hold the same piece, the first of them sends it. `processes`: over which; None: torch's default group.
     """
-    moves = _Moves(tensors, holdings, rank, processes)
+    forms = {name: held for holding in holdings for name, held in holding.tensors.items()}
+    mine = {name: forms[name] for name, receivers in sorted(wanted.items()) if rank in receivers}
+    whole = {name: torch.empty(held.whole, dtype=getattr(torch, held.dtype)) for name, held in mine.items()}
+    copies: dict[str, Tensor] = {}
+    works: list[Any] = []
+    arrivals: list[tuple[Tensor, Tensor]] = []  # where it goes, what arrived
+    # All travels as bytes: gloo does not know every dtype that a checkpoint does.
+    for name, piece, sender, receiver in _moves(holdings, wanted):
+        if sender == receiver == rank:
+            whole[name][piece.slices].copy_(local(tensors[name]))
+        elif sender == rank:
+            if name not in copies:  # one copy, however many ranks want it
+                copies[name] = local(tensors[name]).detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            works.append(dist.isend(copies[name], receiver, processes))
+        elif receiver == rank:
+            part = whole[name][piece.slices]
+            buffer = part if part.is_contiguous() else torch.empty(part.shape, dtype=part.dtype)
+            works.append(dist.irecv(buffer.reshape(-1).view(torch.uint8), sender, processes))
+            if buffer is not part:
+                arrivals.append((part, buffer))
+    for work in works:
+        work.wait()
+    for part, buffer in arrivals:
+        part.copy_(buffer)
+    return whole
+
+
+def _moves(holdings: list[Holding], wanted: dict[str, list[int]]) -> Iterator[tuple[str, Piece, int, int]]:
+    """Yield each piece that goes from rank to rank: of which tensor it is, its sender, its receiver.
+
+    Both sides walk through the same list, so messages need no labels.
+    """
     for name in sorted(wanted):
         holders: dict[Piece, list[int]] = {}  # the different pieces of it, and the ranks that hold each
         for holder, holding in enumerate(holdings):
             held = holding.tensors.get(name)
-            if held is not None and not (held.piece.empty and held.size):
+            if held is not None and 0 not in held.piece.shape:  # ranks beyond the end of a short tensor hold nothing
                 holders.setdefault(held.piece, []).append(holder)
         for piece, having in holders.items():
             for receiver in wanted[name]:
-                moves.bring(name, piece, receiver if receiver in having else having[0], receiver)
-    for work in moves.works:
-        work.wait()
-    for part, buffer in moves.arrivals:
-        part.copy_(buffer)
-    return moves.whole
-
-
-class _Moves:
-    """_Moves sends and receives for one rank. Both sides walk through the same list, so messages need no labels."""
-
-    def __init__(
-        self, tensors: dict[str, Tensor], holdings: list[Holding], rank: int, processes: dist.ProcessGroup | None
-    ) -> None:
-        self._tensors = tensors
-        self._holdings = holdings
-        self._rank = rank
-        self._processes = processes
-        self.whole: dict[str, Tensor] = {}
-        self._copies: dict[str, Tensor] = {}
-        self.works: list[Any] = []
-        self.arrivals: list[tuple[Tensor, Tensor]] = []  # where it goes, what arrived
-
-    def bring(self, name: str, piece: Piece, sender: int, receiver: int) -> None:
-        """Start to bring one piece from rank to rank."""
-        if piece.empty:
-            if receiver == self._rank:
-                self._target(name, sender)
-        elif sender == receiver == self._rank:
-            self._target(name, sender)[piece.slices].copy_(local(self._tensors[name]))
-        elif sender == self._rank:
-            if name not in self._copies:  # one copy, however many ranks want it
-                self._copies[name] = local(self._tensors[name]).detach().cpu().contiguous()
-            self.works.append(dist.isend(_bytes(self._copies[name]), receiver, self._processes))
-        elif receiver == self._rank:
-            part = self._target(name, sender)[piece.slices]
-            buffer = part if part.is_contiguous() else torch.empty(part.shape, dtype=part.dtype)
-            self.works.append(dist.irecv(_bytes(buffer), sender, self._processes))
-            if buffer is not part:
-                self.arrivals.append((part, buffer))
-
-    def _target(self, name: str, holder: int) -> Tensor:
-        if name not in self.whole:
-            held = self._holdings[holder].tensors[name]
-            self.whole[name] = torch.empty(held.whole, dtype=getattr(torch, held.dtype))
-        return self.whole[name]
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    # As bytes: gloo does not know every dtype that a checkpoint does.
-    return tensor.reshape(-1).view(torch.uint8)
+                yield name, piece, receiver if receiver in having else having[0], receiver

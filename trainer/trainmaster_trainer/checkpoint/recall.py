@@ -7,7 +7,8 @@ Where ranks split the model, each needs its own, of the same step, or the copy o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import PENDING, slots_in
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
+from trainmaster_trainer.checkpoint.of_scripts import OWN
 from trainmaster_trainer.checkpoint.parts import Cut, join
 from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
 from trainmaster_trainer.checkpoint.soundness import Allowed, complaint
@@ -28,7 +30,6 @@ from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
 Key = tuple[int, int]  # step, attempt: the newest is the largest
-Row = tuple[int, int, int, int, bool, int, int, int, int]  # a `Held`
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,6 @@ class Held:
         return self.step, self.attempt
 
 
-def row_of(snapshot: Snapshot) -> Row:
-    """Return what the other ranks are told of a snapshot."""
-    owner = snapshot.owner
-    return (
-        snapshot.step, owner.attempt, owner.rank, owner.world_size, owner.replicated, owner.part, owner.parts,
-        owner.dataset, owner.carries,
-    )  # fmt: skip
-
-
 def choose(held: list[list[Held]]) -> Key | None:
     """Return the newest step and attempt that the ranks can restore, given what each sees in memory; None: nothing.
 
@@ -78,28 +70,25 @@ def choose(held: list[list[Held]]) -> Key | None:
     with it, the losses that no file has yet are those of every rank. What one rank alone had may be a neighbour's.
     """
     keys = sorted({one.key for rows in held for one in rows}, reverse=True)
-    complete = [key for key in keys if all(_is_kept(rank, key, held) for rank in range(len(held)))]
-    replicated = [key for key in keys if any(_is_passable(key, rows) for rows in held)]
+    # Of which states each folder has all that any rank can go on from.
+    passable = [
+        {key for key in keys if _is_whole([one for one in rows if one.key == key and one.replicated])} for rows in held
+    ]
+    complete = []
+    for key in keys:
+        alike = [[one for one in rows if (one.key, one.world_size) == (key, len(held))] for rows in held]
+        # Of which ranks another one has a copy, or what they alone had.
+        kept = {rank for rows in alike for one in rows for rank in (one.carries, -1 if one.replicated else one.rank)}
+        for rank, rows in enumerate(alike):
+            own = [one for one in rows if one.rank == rank]
+            if own and (own[0].parts == 1 or key in passable[rank]):
+                kept.add(rank)
+        if kept >= {*range(len(held))}:
+            complete.append(key)
+    replicated = [key for key in keys if any(key in folder for folder in passable)]
     if complete and len([key for key in replicated if key > complete[0]]) <= 1:
         return complete[0]
     return max([*complete, *replicated], default=None)
-
-
-def _is_kept(rank: int, key: Key, held: list[list[Held]]) -> bool:
-    """Return whether a rank has its own snapshot, or another one a copy of it or of what it alone had."""
-    own = [one for one in held[rank] if (*one.key, one.rank, one.world_size) == (*key, rank, len(held))]
-    if own and (own[0].parts == 1 or _is_passable(key, held[rank])):
-        return True
-    return any(
-        one.key == key and one.world_size == len(held) and rank in (one.carries, -1 if one.replicated else one.rank)
-        for rows in held
-        for one in rows
-    )
-
-
-def _is_passable(key: Key, rows: Iterable[Held]) -> bool:
-    """Return whether a folder has all of a state that any rank can go on from."""
-    return _is_whole([one for one in rows if one.key == key and one.replicated])
 
 
 def _is_whole(found: Sequence[Held | Owner]) -> bool:
@@ -150,21 +139,7 @@ def _is_sound(snapshot: Snapshot, allowed: Allowed) -> bool:
     return not problem
 
 
-@dataclass(frozen=True)
-class Part:
-    """Hold what this rank found in memory."""
-
-    tensors: dict[str, Tensor]
-    scalars: dict[str, Any]
-    own: bool  # it was this rank that wrote it, among as many as today
-
-    def recalled(self, key: Key, pending: tuple[Tensor, ...], holder: int) -> Recalled:
-        """Return the state together with what is for this rank alone."""
-        state = {name: tensor for name, tensor in self.tensors.items() if name not in (PENDING, NEIGHBOUR)}
-        return Recalled(key[0], key[1], State(state, self.scalars), pending, holder)
-
-
-def load(fitting: list[Snapshot], settings: Settings) -> Part | None:
+def load(fitting: list[Snapshot], settings: Settings) -> State | None:
     """Return the rank's own snapshot, or its neighbours' of the same model, joined; None if it is incomplete."""
     me = (settings.rank, settings.world_size)
     own = [one for one in fitting if (one.owner.rank, one.owner.world_size) == me]
@@ -172,7 +147,7 @@ def load(fitting: list[Snapshot], settings: Settings) -> Part | None:
     try:
         if own and own[0].owner.parts == 1:
             loaded = own[0].load()
-            return Part(loaded.tensors, loaded.scalars, own=True)
+            return State(loaded.tensors, loaded.scalars)
         if not _is_whole([one.owner for one in alike]):
             return None
         parts = [one.load() for one in alike]
@@ -181,7 +156,7 @@ def load(fitting: list[Snapshot], settings: Settings) -> Part | None:
             if not _fit(parts, name, cut):
                 raise SlotError(f"the parts of {name} are not those of one tensor")
             base.tensors[name] = join([one.tensors[name] for one in parts], cut)
-        return Part(base.tensors, base.scalars, own=bool(own))
+        return State(base.tensors, base.scalars)
     except (OSError, SlotError) as error:
         log.warning("A snapshot in memory cannot be read: %s.", error)
         return None
@@ -210,31 +185,32 @@ def pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) -
             if one.key == key:
                 seen.setdefault(one.rank, []).append(viewer)
     here = {old for old, viewers in seen.items() if rank == (old if old in viewers else viewers[0])}
-    found = []
-    for snapshot in mine:
-        if snapshot.key == key and snapshot.owner.rank in here:
-            try:
-                found.append(snapshot.tensor(PENDING))  # no view, which would keep the file from being inherited
-            except (OSError, SlotError, KeyError):
-                continue
-    return tuple(found)
+    return tuple(readable(PENDING, [one for one in mine if one.key == key and one.owner.rank in here]))
 
 
-def spread(key: Key, part: Part | None, pending: tuple[Tensor, ...], group: Group) -> Recalled | None:
-    """Send the state from the lowest rank that has it to those that lack it; None if no rank has it."""
-    replicated = group.gather(part is not None)
-    if not any(replicated):
-        return None
-    holder = replicated.index(True)
+def readable(name: str, snapshots: list[Snapshot]) -> Iterator[Tensor]:
+    """Yield the tensor of this name of each snapshot that has it and can be read."""
+    for snapshot in snapshots:
+        with suppress(OSError, SlotError, KeyError):
+            yield snapshot.tensor(name)  # no view, which would keep the file from being inherited
+
+
+def spread(here: State | None, holder: int, group: Group) -> State:
+    """Return what rank `holder` has and all share: without losses, and without values that are its own."""
     table: Any = None
-    if part is not None and group.rank == holder:
-        state = {name: one for name, one in part.tensors.items() if name != PENDING}
-        forms = {name: (dtype_name(one.dtype), tuple(one.shape)) for name, one in state.items()}
-        table = {"tensors": forms, "scalars": part.scalars}
+    if here is not None and group.rank == holder:
+        forms = {
+            name: (dtype_name(one.dtype), tuple(one.shape))
+            for name, one in here.tensors.items()
+            if name not in (PENDING, NEIGHBOUR) and not name.startswith(f"{OWN}/")
+        }
+        table = {"tensors": forms, "scalars": here.scalars}
     table = group.broadcast(table, holder)
     sent = {}
     for name, (dtype, shape) in table["tensors"].items():
-        tensor = part.tensors[name].contiguous() if part else torch.empty(shape, dtype=getattr(torch, dtype))
-        group.broadcast_tensor(tensor, holder)
-        sent[name] = tensor
-    return (part or Part(sent, table["scalars"], own=False)).recalled(key, pending, holder)
+        if here is not None and group.rank == holder:
+            sent[name] = here.tensors[name].contiguous()
+        else:  # not into what this rank has: of a state that goes on from neighbours' parts, some of it is its own
+            sent[name] = torch.empty(shape, dtype=getattr(torch, dtype))
+        group.broadcast_tensor(sent[name], holder)
+    return State(sent, table["scalars"])

@@ -13,16 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from trainmaster_trainer.checkpoint.memory import PENDING
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, joined
-from trainmaster_trainer.checkpoint.of_scripts import OWN
-from trainmaster_trainer.checkpoint.recall import Held, Key, Part, Recalled
+from trainmaster_trainer.checkpoint.recall import Held, Key, readable, spread
 from trainmaster_trainer.checkpoint.slot import SlotError, Snapshot, open_page
 from trainmaster_trainer.checkpoint.slot_copies import receive, send
 from trainmaster_trainer.checkpoint.soundness import Allowed
-from trainmaster_trainer.checkpoint.state import dtype_name
+from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -31,33 +28,31 @@ BROUGHT = 9  # the number of a slot that no rank writes
 
 
 def restored(
-    key: Key, part: Part | None, lacking: list[bool], held: list[list[Held]], mine: list[Snapshot], *,
-    pending: tuple[Tensor, ...], allowed: Allowed, group: Group,
-) -> Recalled | None:  # fmt: skip
+    key: Key, here: State | None, lacking: list[bool], held: list[list[Held]], mine: list[Snapshot], *,
+    allowed: Allowed, group: Group,
+) -> State | None:  # fmt: skip
     """Return this rank's state, if each rank that has lost its own finds it at a neighbour. All ranks call it together.
 
-    `lacking`: which ranks have none; `part`: what this one has.
+    `lacking`: which ranks have none, but not all; `here`: what this one has.
     """
     keepers = {one.carries: viewer for viewer, rows in reversed([*enumerate(held)]) for one in rows if one.key == key}
     lost = [rank for rank, lacks in enumerate(lacking) if lacks]
-    if len(lost) == len(lacking) or not keepers.keys() >= {*lost}:
+    if not keepers.keys() >= {*lost}:
         return None
-    holder = lacking.index(False)
-    base = _shared(part, holder, group)
+    base = spread(here, lacking.index(False), group)
     problem = ""
     for rank in lost:
-        blob = _kept_for(rank, key, mine) if group.rank == keepers[rank] else None
+        carrying = [one for one in mine if one.key == key and one.owner.carries == rank]
+        blob = next(readable(NEIGHBOUR, carrying), None) if group.rank == keepers[rank] else None
         length = group.broadcast(0 if blob is None else blob.numel(), keepers[rank])
         blob = torch.empty(length, dtype=torch.uint8) if blob is None else blob
         group.broadcast_tensor(blob, keepers[rank])
         if group.rank == rank:
             try:
-                part = replace(base, tensors=joined(base.tensors, blob, rank, allowed))
+                here = replace(base, tensors=joined(base.tensors, blob, rank, allowed))
             except SlotError as error:
                 problem = str(error)
-    if any(group.gather(problem)) or part is None:
-        return None
-    return part.recalled(key, pending, holder)
+    return None if any(group.gather(problem)) else here
 
 
 def bring_back(key: Key, held: list[list[Held]], mine: list[Snapshot], settings: Settings, group: Group) -> list[int]:
@@ -81,32 +76,3 @@ def bring_back(key: Key, held: list[list[Held]], mine: list[Snapshot], settings:
     for one in sent:
         one.wait()
     return lost
-
-
-def _shared(part: Part | None, holder: int, group: Group) -> Part:
-    """Return what rank `holder` has and all share, but for the values that are its own."""
-    table: Any = None
-    if part is not None and group.rank == holder:
-        forms = {
-            name: (dtype_name(one.dtype), list(one.shape))
-            for name, one in part.tensors.items()
-            if name not in (PENDING, NEIGHBOUR) and not name.startswith(f"{OWN}/")
-        }
-        table = {"tensors": forms, "scalars": part.scalars}
-    table = group.broadcast(table, holder)
-    tensors = {}
-    for name, (dtype, shape) in table["tensors"].items():
-        here = part.tensors[name] if part and group.rank == holder else None
-        tensors[name] = torch.empty(shape, dtype=getattr(torch, dtype)) if here is None else here.contiguous()
-        group.broadcast_tensor(tensors[name], holder)
-    return Part(tensors, table["scalars"], own=False)
-
-
-def _kept_for(rank: int, key: Key, mine: list[Snapshot]) -> Tensor | None:
-    for snapshot in mine:
-        if snapshot.key == key and snapshot.owner.carries == rank:
-            try:
-                return snapshot.tensor(NEIGHBOUR)
-            except (OSError, SlotError, KeyError):
-                continue
-    return None

@@ -183,11 +183,9 @@ class Remote:
         """Delete what dead attempts left unfinished."""
         for one in self.listing().unfinished:
             self.remove(one.name)
-        if "s3" in self._files.protocol:
-            self._abort_uploads()
-
-    def _abort_uploads(self) -> None:
-        """Delete the parts of large objects that a killed process has left: they are in no listing, but cost money."""
+        if "s3" not in self._files.protocol:
+            return
+        # The parts of large objects that a killed process has left are in no listing, but cost money.
         bucket, _, prefix = str(self._root).partition("/")
         try:
             found = self._files.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{prefix}/")
@@ -217,24 +215,22 @@ class Remote:
                 f"{self._url_field}: {self._url}: {error}. Take away what is not the job's."
             ) from None
         except Exception as error:  # noqa: BLE001 (an S3 client has dozens of kinds)
-            raise self._own(error) from None
-
-    def _own(self, error: Exception) -> Exception:
-        kind, code = type(error).__name__, code_of(error)
-        if isinstance(error, PermissionError) and code not in _PASSING:
-            return ConfigurationError(f"{self._field}: {self._url}: {error}. Correct the Secret's credentials.")
-        if isinstance(error, FileNotFoundError):
-            cure = "Make the bucket, or correct the URL."
-            return ConfigurationError(f"{self._url_field}: {self._url}: {error}. {cure}")
-        if isinstance(error, OSError) and "access key" in str(error).lower():
-            return ConfigurationError(f"{self._field}: {error}. Correct the Secret's credentials.")
-        if kind in _CREDENTIALS:
-            cure = "Name a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY as secretName."
-            return ConfigurationError(f"{self._field}: {error}. {cure}")
-        if isinstance(error, ValueError) and not isinstance(error, OSError) and not is_garbled(error):
-            return ConfigurationError(f"{self._url_field}: {self._url}: {error}.")
-        # Its client has an OSError of its own for many codes, with a number that means nothing here.
-        return StorageError(f"{self._url}: {code or kind}: {error}")
+            kind, code = type(error).__name__, code_of(error)
+            # Its client has an OSError of its own for many codes, with a number that means nothing here.
+            own: Exception = StorageError(f"{self._url}: {code or kind}: {error}")
+            if isinstance(error, PermissionError) and code not in _PASSING:
+                own = ConfigurationError(f"{self._field}: {self._url}: {error}. Correct the Secret's credentials.")
+            elif isinstance(error, FileNotFoundError):
+                cure = "Make the bucket, or correct the URL."
+                own = ConfigurationError(f"{self._url_field}: {self._url}: {error}. {cure}")
+            elif isinstance(error, OSError) and "access key" in str(error).lower():
+                own = ConfigurationError(f"{self._field}: {error}. Correct the Secret's credentials.")
+            elif kind in _CREDENTIALS:
+                cure = "Name a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY as secretName."
+                own = ConfigurationError(f"{self._field}: {error}. {cure}")
+            elif isinstance(error, ValueError) and not isinstance(error, OSError) and not is_garbled(error):
+                own = ConfigurationError(f"{self._url_field}: {self._url}: {error}.")
+            raise own from None
 
 
 def open_remote(settings: Settings) -> Remote | None:

@@ -13,15 +13,14 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
+from trainmaster_trainer.checkpoint.checkpointable import Checkpointable
 from trainmaster_trainer.checkpoint.elsewhere import FIELD
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.manifest import check_same_everywhere, check_same_order
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import State
-from trainmaster_trainer.checkpoint.stores import open_store
+from trainmaster_trainer.checkpoint.stores import open_memory, open_store
 from trainmaster_trainer.checkpoint.stores.foreign import ForeignStep, open_foreign
-from trainmaster_trainer.checkpoint.stores.replica_memory import ReplicaMemory
 from trainmaster_trainer.checkpoint.stores.store import Found_co, Row, Source, Store, Told
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -73,7 +72,7 @@ def resume(settings: Settings, group: Group, training: Checkpointable, dataset: 
     store = open_store(settings, group)
     lineages = group.gather(sorted(store.lineage().resumed.items()))
     way = Lineage.merged(Lineage(dict(rows)) for rows in lineages)
-    memory = ReplicaMemory(settings, group, dataset) if training.snapshots is not Snapshots.NONE else None
+    memory = open_memory(settings, group, training, dataset)
     newest_here = store.newest_step(way)
     news = [newest_here, memory.candidates(outline, way) if memory else [], dataset]
     steps, told, counts = zip(*group.gather(news), strict=True)
@@ -145,8 +144,8 @@ def _from_checkpoint(
     if loaded is not None:
         check_same_order(loaded.manifest.cursor, plan, dataset)
         training.restore(loaded.state)
-        begun, counted = min(loaded.step, way.begun), loaded.manifest.cursor.dataset
-        resumed = Resumed(loaded.step, loaded.step, begun, dataset=counted, some_lack=not loaded.is_here)
+        step, counted = loaded.manifest.step, loaded.manifest.cursor.dataset
+        resumed = Resumed(step, step, min(step, way.begun), dataset=counted, some_lack=not loaded.is_here)
     else:
         for problem in filter(None, group.gather(store.why_none(way))):
             raise CorruptCheckpointError(problem)
@@ -164,7 +163,7 @@ def _from_checkpoint(
                 f"{FIELD}: step {plan.resume_step} in {where} cannot be used: {why}. Name another step."
             )
         training.borrow(loaded.state)
-        resumed = Resumed(loaded.step, begun=loaded.step)
+        resumed = Resumed(loaded.manifest.step, begun=loaded.manifest.step)
     if group.is_first:
-        log.info("Resuming from step %d of attempt %d.", loaded.step, loaded.manifest.attempt)
+        log.info("Resuming from step %d of attempt %d.", resumed.step, loaded.manifest.attempt)
     return resumed

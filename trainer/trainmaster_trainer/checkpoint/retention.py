@@ -8,6 +8,7 @@ went on from, so the lineage knows it too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,21 +20,19 @@ from trainmaster_trainer.checkpoint.remote import Remote, Saved
 from trainmaster_trainer.settings import Settings
 
 
+@dataclass
 class Retention:
     """Retention decides what one attempt keeps."""
 
-    def __init__(self, settings: Settings, remote: Remote | None) -> None:
-        self._folder = settings.checkpoints
-        self._keep = settings.plan.checkpoint_keep
-        self._job = settings.job_uid
-        self._remote = remote
-        self._counted: set[int] = set()  # steps in the folder that were found to be on the way
-        self.bests: Sequence[int] = ()  # steps that were the best one after another; the last that is there is kept
+    settings: Settings
+    remote: Remote | None
+    counted: set[int] = field(default_factory=set)  # steps in the folder that were found to be on the way
+    bests: Sequence[int] = ()  # steps that were the best one after another; the last that is there is kept
 
     @cached_property
     def way(self) -> Lineage:
         """Return the lineage as the resume of this attempt has left it."""
-        return lineage.read(self._folder, self._job, self._remote)
+        return lineage.read(self.settings.checkpoints, self.settings.job_uid, self.remote)
 
     def prune_folder(self, saved: int) -> None:
         """Delete surplus checkpoints in the folder, but never that of step `saved`, which is known to be good.
@@ -41,23 +40,24 @@ class Retention:
         Raises:
             OSError: what there is cannot be read now.
         """
-        self._counted.add(saved)
+        self.counted.add(saved)
         good: list[int] = []
         others: list[int] = []
-        steps = layout.saved_steps(self._folder)
+        folder, keep = self.settings.checkpoints, self.settings.plan.checkpoint_keep
+        steps = layout.saved_steps(folder)
         best = next((step for step in reversed(self.bests) if step in steps and self._counts(step)), None)
         for step in steps:  # those behind `keep` good ones are not looked at
-            (good if len(good) < self._keep and self._counts(step) else others).append(step)
-        for step in (good + others)[self._keep :]:
+            (good if len(good) < keep and self._counts(step) else others).append(step)
+        for step in (good + others)[keep:]:
             if step not in (saved, best):
-                layout.remove(step_folder(self._folder, step))
+                layout.remove(step_folder(folder, step))
 
     def _counts(self, step: int) -> bool:
-        if step not in self._counted:
-            seen = glance(step_folder(self._folder, step), step)
-            if seen is None or not self.way.trusting(self._job)(seen):
+        if step not in self.counted:
+            seen = glance(step_folder(self.settings.checkpoints, step), step)
+            if seen is None or not self.way.trusting(self.settings.job_uid)(seen):
                 return False
-            self._counted.add(step)
+            self.counted.add(step)
         return True
 
     def surplus(self, saved: Iterable[Saved]) -> list[Saved]:
@@ -65,7 +65,7 @@ class Retention:
         ranked = sorted(saved, key=lambda one: (self.way.holds(one.attempt, one.step), one), reverse=True)
         good = [one for one in ranked if self.way.holds(one.attempt, one.step)]
         best = next((one for step in reversed(self.bests) for one in good if one.step == step), None)
-        return [one for one in ranked[self._keep :] if one != best]
+        return [one for one in ranked[self.settings.plan.checkpoint_keep :] if one != best]
 
 
 def bests_of(scalars: Mapping[str, Any]) -> list[int]:

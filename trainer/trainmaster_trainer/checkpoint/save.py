@@ -35,11 +35,11 @@ from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.copier import Copier, Settled
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, glance, model_sha256
 from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
-from trainmaster_trainer.checkpoint.soundness import complaint
+from trainmaster_trainer.checkpoint.soundness import UnsoundError
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores import open_store
 from trainmaster_trainer.checkpoint.stores.telling import problem_of
-from trainmaster_trainer.checkpoint.writers import Writers
+from trainmaster_trainer.checkpoint.writers import OUTCOME, Writers
 from trainmaster_trainer.errors import (
     ConfigurationError,
     DamagedStateError,
@@ -63,17 +63,13 @@ class SaveFailedError(Exception):
     """A checkpoint could not be written."""
 
 
-class _UnsoundError(Exception):
-    """A tensor that was to be saved is not finite."""
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome is how a save went."""
+    """Outcome is how a save went, as far as this rank knows."""
 
     step: int = 0
-    problem: str = ""
-    is_refused: bool = False  # the problem is that the state is not finite
+    problem: str = ""  # "" if it is good, or other ranks write
+    is_refused: bool = False  # the problem is that the state is not finite; other ranks may know of theirs
     record: CheckpointRecord | None = None  # where this rank has published it
 
 
@@ -88,7 +84,7 @@ class Saver:
         self._copier = Copier()
         self._page = _page(settings) if self._store.commits else None
         self._thread: threading.Thread | None = None
-        self._last = Outcome()
+        self.last = Outcome()  # of the save that ended last
         self.committed_step = 0  # of the newest checkpoint, as far as this rank knows
 
     def prepare(self) -> None:
@@ -153,21 +149,6 @@ class Saver:
         )
         self._thread.start()
 
-    @property
-    def record(self) -> CheckpointRecord | None:
-        """Return the newest checkpoint, where the last save of this rank has published it."""
-        return self._last.record
-
-    @property
-    def problem(self) -> str:
-        """Return what went wrong with the last save; "" if it is good, or other ranks write."""
-        return self._last.problem
-
-    @property
-    def is_refused(self) -> bool:
-        """Return whether this rank knows of a state to be saved that is not finite. Other ranks may know of theirs."""
-        return self._last.is_refused
-
     def check(self) -> None:
         """Check that the last state that was to be saved was finite. All ranks call it together, after `wait`.
 
@@ -175,7 +156,7 @@ class Saver:
             NonFiniteLossError: it was not, on some rank.
         """
         for refused in filter(
-            None, self._of_all([self._last.step, self._last.problem] if self._last.is_refused else None)
+            None, self._of_all([self.last.step, self.last.problem] if self.last.is_refused else None)
         ):
             step, why = refused
             raise NonFiniteLossError(why, step)
@@ -194,8 +175,8 @@ class Saver:
         self._join()
         if self._store.over is not None:
             raise self._store.over
-        if self._last.problem and needed:
-            raise SaveFailedError(self._last.problem)
+        if self.last.problem and needed:
+            raise SaveFailedError(self.last.problem)
 
     def _join(self) -> None:
         if self._thread is not None:
@@ -216,7 +197,7 @@ class Saver:
         for pause in AGAIN_PAUSES:
             self.wait(needed=False)
             self.check()
-            if not any(self._group.gather(bool(self._last.problem))):
+            if not any(self._group.gather(bool(self.last.problem))):
                 return
             deadline = time.monotonic() + pause
             while time.monotonic() < deadline and not stopped():
@@ -226,7 +207,7 @@ class Saver:
             again()
         self.wait(needed=False)
         self.check()
-        problems = [text for text in self._group.gather(self._last.problem) if text]
+        problems = [text for text in self._group.gather(self.last.problem) if text]
         if problems:
             raise SaveFailedError(problems[0])
 
@@ -251,7 +232,7 @@ class Saver:
         """
         self._join()
         if error.resume_before is None:
-            told = self._of_all([self._last.step if self.is_refused else None, self.committed_step])
+            told = self._of_all([self.last.step if self.last.is_refused else None, self.committed_step])
             refused = [step for step, _ in told if step is not None]
             error.resume_before = max(1, min(refused) if refused else max(committed for _, committed in told))
 
@@ -266,15 +247,15 @@ class Saver:
         """Write this rank's part, commit the checkpoint where that is this rank's office, and note how it went."""
         record, refused = None, False
         try:
-            with self._writers.living():
-                self._writers.report(self._copy_and_write(step, tensors))
+            with self._writers.one_save():
+                self._writers.put(self._writers.rank, self._copy_and_write(step, tensors))
                 if self._store.commits:
                     problem, refused, record = self._commit(step, scalars, began, before_commit)
-                    self._writers.publish(problem, refused=refused)
-                problem, refused = self._writers.outcome()
+                    self._writers.put(OUTCOME, [problem, refused])
+                problem, refused = self._writers.get(OUTCOME, 0)
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             problem, refused = f"{type(error).__name__}: {error}", False
-        self._last = Outcome(step, problem, refused, record)
+        self.last = Outcome(step, problem, refused, record)
         if problem:
             log.warning(
                 "The checkpoint of step %d was not written, the newest one is that of step %d: %s",
@@ -295,23 +276,14 @@ class Saver:
                 finally:
                     self._copier.finish()  # in any case: the optimizer waits for it
                 return {"record": codec.to_plain(writing.result())}
-        except _UnsoundError as error:
+        except UnsoundError as error:
             return {"problem": f"rank {self._group.rank}: {error}", "refused": True}
         except Exception as error:  # noqa: BLE001 (whatever it was)
             return {"problem": problem_of(error, self._group.rank)}
 
     def _write(self, step: int, tensors: dict[str, Tensor]) -> ShardRecord:
-        complaints: list[str] = []
-
-        def look(name: str) -> None:
-            if wrong := complaint(name, tensors[name], self._writers.allowed):
-                complaints.append(wrong)
-
         with self._store.begin(step) as path:
-            record = write_shard(path, tensors, self._copier.arrived, self._copier.image, look)
-            if complaints:
-                raise _UnsoundError(min(complaints))
-        return record
+            return write_shard(path, tensors, self._copier.arrived, self._copier.image, self._writers.allowed)
 
     def _commit(
         self, step: int, scalars: dict[str, Any], began: float, before_commit: Callable[[], None]

@@ -142,19 +142,17 @@ class SegmentWriter:
         if end <= begin:
             return base
         older = list(base.segments)
-        while older and begin - older[-1].bytes >= self._fixed and _joins(older[-1].bytes, end - begin):
-            begin, first = begin - older[-1].bytes, older[-1].first
+        while older and begin - older[-1].bytes >= self._fixed:
+            last, new = older[-1], end - begin
+            if last.bytes >= 2 * new or last.bytes + new > _LARGEST:
+                break
+            begin, first = begin - last.bytes, last.first
             older.pop()
         text = _cut(self._folder, begin - self._lacking, end - self._lacking)
         segment = Segment(first, f"{first:08d}-{step:08d}.{self._suffix}", len(text))
         self.put_here.add(segment.name)
         self._remote.put(f"{SEGMENTS}/{segment.name}", text)
         return Lines(step, (*older, segment), text[text.rfind(b"\n", 0, -1) + 1 :].decode())
-
-
-def _joins(older: int, newer: int) -> bool:
-    """Return whether two segments become one: the older is less than twice as large, and the sum not too large."""
-    return older < 2 * newer and older + newer <= _LARGEST
 
 
 def _cut(folder: Path, begin: int, end: int) -> bytes:

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from trainmaster.wire.manifest import ShardRecord, TensorRecord
 
 from trainmaster_trainer.checkpoint.bulk import Arrival, write_parts
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError, telling
+from trainmaster_trainer.checkpoint.soundness import Allowed, UnsoundError, complaint
 from trainmaster_trainer.checkpoint.state import dtype_name
 
 DTYPES = {
@@ -52,51 +53,48 @@ _AT_ONCE = 1 << 20  # bytes
 __all__ = ["ShardRecord", "TensorRecord"]
 
 
-def in_order(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Return the names as their tensors lie in the file.
-
-    Wide elements first keeps every tensor aligned; the names make the file a pure function of its content.
-    """
-    return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-
-
 def write_shard(
     path: Path,
     tensors: Mapping[str, Tensor],
     arrival: Arrival = lambda _: None,
     image: memoryview | None = None,
-    look: Callable[[str], None] = lambda _: None,
+    allowed: Allowed | None = None,
 ) -> ShardRecord:
     """Write CPU tensors and bring them to the disk.
 
     Their content may still be on its way: `arrival(name)` returns when it is there. `image`: memory that looks like the
-    file already (`image.py`), if there is such. `look` is called with the name of each tensor that is there, by the
-    thread that hashes it.
+    file already (`image.py`), if there is such. `allowed`: what they may hold (`soundness.py`); None: anything.
+
+    Raises:
+        UnsoundError: one holds something else. The file is written nevertheless.
     """
-    names = in_order(tensors)
-    header = header_of({name: tensors[name] for name in names})
-    parts = {HEADER: memoryview(header), **{name: memory(tensors[name]) for name in names}}
+    tensors, header = laid_out(tensors)
+    parts = {HEADER: memoryview(header), **{name: memory(one) for name, one in tensors.items()}}
     length = sum(map(len, parts.values()))
+    complaints: list[str] = []
 
     def digest(name: str) -> str:
         arrival(name)
-        look(name)
+        if allowed is not None and (wrong := complaint(name, tensors[name], allowed)):
+            complaints.append(wrong)
         return hashlib.sha256(parts[name]).hexdigest()
 
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with ThreadPoolExecutor(_THREADS) as threads:  # hashing and writing both let go of the interpreter's lock
-            digests = threads.map(digest, names)
+            digests = threads.map(digest, tensors)
             write_parts(descriptor, parts, length, arrival, image)
             os.fsync(descriptor)
-            known = dict(zip(names, digests, strict=True))
+            known = list(digests)
     finally:
         os.close(descriptor)
+    if complaints:
+        raise UnsoundError(min(complaints))
     records = {
-        name: TensorRecord(dtype_name(one.dtype), tuple(one.shape), (0,) * one.dim(), known[name])
-        for name, one in ((name, tensors[name]) for name in names)
+        name: TensorRecord(dtype_name(one.dtype), tuple(one.shape), (0,) * one.dim(), own)
+        for (name, one), own in zip(tensors.items(), known, strict=True)
     }
-    return ShardRecord(path.name, length, _whole(header, [known[name] for name in names]), records)
+    return ShardRecord(path.name, length, _whole(header, known), records)
 
 
 def _whole(header: bytes, digests: Iterable[str]) -> str:
@@ -110,17 +108,22 @@ def memory(tensor: Tensor) -> memoryview:
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # arrays are buffers
 
 
-def header_of(tensors: Mapping[str, Tensor]) -> bytes:
-    """Return what a file of these tensors begins with, in the order in which they lie there."""
+def laid_out(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], bytes]:
+    """Return the tensors in the order in which they lie in a file, and what the file begins with.
+
+    Wide elements first keeps every tensor aligned; the names make the file a pure function of its content.
+    """
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     entries: dict[str, Any] = {}
     position = 0
-    for name, tensor in tensors.items():
+    for name in names:
+        tensor = tensors[name]
         end = position + tensor.nbytes
         entries[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [position, end]}
         position = end
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % HEADER_LENGTH)  # keeps the tensors aligned
-    return len(text).to_bytes(HEADER_LENGTH, "little") + text
+    return {name: tensors[name] for name in names}, len(text).to_bytes(HEADER_LENGTH, "little") + text
 
 
 def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
@@ -168,8 +171,7 @@ def _verify_header(descriptor: int, record: ShardRecord) -> tuple[dict[str, Tens
         if dtype not in DTYPES:
             raise CorruptCheckpointError(f"{one.dtype!r:.40} is no dtype of a checkpoint")
         forms[name] = torch.empty(one.shape, dtype=dtype, device="meta")
-    forms = {name: forms[name] for name in in_order(forms)}
-    header = header_of(forms)
+    forms, header = laid_out(forms)
     *starts, end = itertools.accumulate((form.nbytes for form in forms.values()), initial=len(header))
     if end != length:
         raise CorruptCheckpointError(f"{record.file} does not have the bytes of the tensors that the manifest names")

@@ -117,21 +117,17 @@ class Slot:
     def write(self, step: int, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
         """Replace the snapshot by the state after `step`."""
         self._page[MARK] = bytes(8)
-        if self._unwritten:
-            self._move_in()
+        if self._unwritten:  # until now an inherited file has kept its old snapshot
+            layout, self._unwritten = self._unwritten, b""
+            if self._heir_to is not None:
+                self._heir_to.rename(self.path)
+                self._heir_to = None
+            self._page[: _HEAD.size] = _HEAD.pack(_MAGIC, 0, len(layout), self._room, zlib.crc32(layout), 0, 0)
+            self._page[PAGE : self._scalars] = layout
         copy_all(self._views, list(tensors.values()), pinned=self._pinned)
         self._page[self._scalars : self._scalars + len(scalars)] = scalars
         self._page[_HEAD.size - 12 : _HEAD.size] = struct.pack("<QI", len(scalars), zlib.crc32(scalars))
         self._page[MARK] = (step + 1).to_bytes(8, "little")
-
-    def _move_in(self) -> None:
-        """Prepare the file before its first snapshot; until then an inherited file keeps its old one."""
-        layout, self._unwritten = self._unwritten, b""
-        if self._heir_to is not None:
-            self._heir_to.rename(self.path)
-            self._heir_to = None
-        self._page[: _HEAD.size] = _HEAD.pack(_MAGIC, 0, len(layout), self._room, zlib.crc32(layout), 0, 0)
-        self._page[PAGE : self._scalars] = layout
 
     def remove(self) -> None:
         """Delete the file, which frees the memory."""
@@ -165,22 +161,12 @@ def size(tensors: Mapping[str, Tensor], room: int) -> int:
 class Head:
     """Head holds the numbers at the beginning of a file."""
 
-    mark: int
+    step: int
     layout_length: int
     room: int
     layout_sum: int
     length: int
     scalars_sum: int
-
-    @property
-    def step(self) -> int:
-        """Return the step of the snapshot."""
-        return self.mark - 1
-
-    @property
-    def data(self) -> int:
-        """Return the offset at which the tensors begin."""
-        return _round(PAGE + self.layout_length + self.room, PAGE)
 
 
 @dataclass(frozen=True)
@@ -207,8 +193,8 @@ class Snapshot:
         Raises:
             SlotError: it is not whole any more.
         """
-        page, places, text = self._open()
-        tensors = {name: _view(page, self.head.data, at) for name, at in places.items()}
+        page, data, places, text = self._open()
+        tensors = {name: _view(page, data, at) for name, at in places.items()}
         scalars = parse(text, "its scalars cannot be read")
         return Loaded(tensors, scalars, {name: at.cut for name, at in places.items() if at.cut})
 
@@ -219,10 +205,11 @@ class Snapshot:
             KeyError: it has none of this name.
             SlotError: it is not whole any more.
         """
-        page, places, _ = self._open()
-        return _view(page, self.head.data, places[name]).clone()
+        page, data, places, _ = self._open()
+        return _view(page, data, places[name]).clone()
 
-    def _open(self) -> tuple[mmap.mmap, dict[str, Place], bytes]:
+    def _open(self) -> tuple[mmap.mmap, int, dict[str, Place], bytes]:
+        """Return the mapped file, where in it the tensors begin, where each lies from there on, and the scalars."""
         try:
             with os.fdopen(open_to_read(self.path), "rb", buffering=0) as file:
                 page = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -234,7 +221,7 @@ class Snapshot:
         places = from_text(layout.partition(b"\n")[2])
         if fingerprint(_model_shapes(places)) != self.owner.model:
             raise SlotError("it holds another model than it says")
-        return page, places, text
+        return page, _round(PAGE + head.layout_length + head.room, PAGE), places, text
 
 
 @dataclass(frozen=True)
@@ -279,9 +266,9 @@ def _read(page: mmap.mmap) -> tuple[Head, bytes, bytes]:
     """Return the head, and the texts of layout and scalars as they were written."""
     if len(page) < PAGE:
         raise SlotError("it is too short")
-    magic, *numbers = _HEAD.unpack(page[: _HEAD.size])
-    head = Head(*numbers)
-    if magic != _MAGIC or head.mark == 0:
+    magic, mark, *numbers = _HEAD.unpack(page[: _HEAD.size])
+    head = Head(mark - 1, *numbers)
+    if magic != _MAGIC or mark == 0:
         raise SlotError("it was being written")
     if max(head.layout_length, head.length) > min(_MOST_TEXT, len(page)) or head.step > _MOST_STEP:
         raise SlotError("it names a length or a step that cannot be")

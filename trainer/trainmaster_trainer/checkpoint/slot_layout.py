@@ -36,7 +36,7 @@ class Place:
 
 def to_text(places: Mapping[str, Place]) -> bytes:
     """Return the layout as it is written."""
-    rows = {name: (at.dtype, at.shape, at.start, at.cut and at.cut.numbers) for name, at in places.items()}
+    rows = {name: (at.dtype, at.shape, at.start, at.cut) for name, at in places.items()}
     return json.dumps(rows, separators=(",", ":")).encode()
 
 
@@ -50,8 +50,18 @@ def from_text(text: bytes) -> dict[str, Place]:
         }
     except (TypeError, ValueError) as error:
         raise SlotError(f"its layout cannot be read: {error}") from None
-    if not all(_is_possible(at) for at in places.values()):
-        raise SlotError("its layout has a tensor that cannot be")
+    for at in places.values():
+        numbers, cut = [at.start, *at.shape, *(at.cut or ())], at.cut
+        # None is negative, or beyond any file's size.
+        is_possible = all(type(one) is int and 0 <= one <= _MOST_NUMBER for one in numbers) and (
+            at.dtype in DTYPES
+            and len(at.shape) <= _MOST_DIMENSIONS
+            and at.start % ALIGNED == 0
+            and math.prod(max(one, 1) for one in at.shape) <= _MOST_NUMBER
+            and (cut is None or (cut.dimension < len(at.shape) and cut.begin + at.shape[cut.dimension] <= cut.length))
+        )
+        if not is_possible:
+            raise SlotError("its layout has a tensor that cannot be")
     return places
 
 
@@ -65,16 +75,3 @@ def parse(text: bytes, problem: str) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise SlotError(f"{problem}: it is no object")
     return plain
-
-
-def _is_possible(at: Place) -> bool:
-    """Return whether these can be the numbers of a tensor in a file: none is negative, or beyond any file's size."""
-    numbers = [at.start, *at.shape, *(at.cut.numbers if at.cut else ())]
-    if not all(type(one) is int and 0 <= one <= _MOST_NUMBER for one in numbers):
-        return False
-    if at.dtype not in DTYPES or len(at.shape) > _MOST_DIMENSIONS or at.start % ALIGNED:
-        return False
-    if math.prod(max(one, 1) for one in at.shape) > _MOST_NUMBER:
-        return False
-    cut = at.cut
-    return cut is None or (cut.dimension < len(at.shape) and cut.begin + at.shape[cut.dimension] <= cut.length)

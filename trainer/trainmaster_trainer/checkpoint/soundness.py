@@ -41,6 +41,10 @@ class Oddity(IntEnum):
 Allowed = Mapping[str, int]  # the worst that a tensor may hold, by its name in a state; others hold finite numbers
 
 
+class UnsoundError(Exception):
+    """A tensor that was to be saved is not finite."""
+
+
 def oddity(tensor: Tensor) -> Oddity:
     """Return the worst kind of number in a tensor."""
     numbers = torch.view_as_real(tensor) if tensor.is_complex() else tensor

@@ -167,10 +167,14 @@ def read(tree: Any, tensors: Mapping[str, Tensor], place: Place, path: Path = ()
         pairs = [(_key(key), item) for key, item in tree["dict"]]
         return {key: read(item, tensors, place, (*path, key)) for key, item in pairs}
     if "tensor" in tree:
-        return _on(place(tensors[tree["tensor"]], path, bool(tree.get("sharded"))), tree)
-    if "bytes" in tree:
-        return _from_bytes(tree, tensors[tree["bytes"]])
-    return _word(tree)
+        value = place(tensors[tree["tensor"]], path, bool(tree.get("sharded")))
+    elif "bytes" in tree:
+        value = _from_bytes(tree, tensors[tree["bytes"]])
+    else:
+        return _word(tree)
+    # It comes to the kind of device that it was on, if there is one here.
+    on_gpu = tree.get("on") == "cuda" and torch.cuda.is_available()
+    return value.to("cuda") if on_gpu and isinstance(value, Tensor) and not isinstance(value, DTensor) else value
 
 
 def _key(key: Any) -> Any:
@@ -217,11 +221,4 @@ def _from_bytes(tree: dict[str, Any], raw: Tensor) -> Any:
     dtype = _dtype(tree["dtype"])
     if dtype == torch.bool and raw.numel() and raw.max() > 1:
         raise ValueError("it holds truth values that are neither")
-    tensor = raw.clone().view(dtype).reshape(shape) if raw.numel() else torch.empty(shape, dtype=dtype)
-    return _on(tensor, tree)
-
-
-def _on(tensor: Tensor, tree: dict[str, Any]) -> Tensor:
-    """Return the tensor on the kind of device that it was on, if there is one here."""
-    on_gpu = tree.get("on") == "cuda" and torch.cuda.is_available()
-    return tensor.to("cuda") if on_gpu and not isinstance(tensor, DTensor) else tensor
+    return raw.clone().view(dtype).reshape(shape) if raw.numel() else torch.empty(shape, dtype=dtype)

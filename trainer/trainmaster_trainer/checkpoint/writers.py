@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,19 +16,22 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 from trainmaster.wire import codec
 
 from trainmaster_trainer.checkpoint import pieces
-from trainmaster_trainer.checkpoint.pieces import Holding
-from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.checkpoint.pieces import Held, Holding, piece_of
+from trainmaster_trainer.checkpoint.state import State, dtype_name
 from trainmaster_trainer.group import Group
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 _TRIES = 5  # of one call, each over a connection of its own
+OUTCOME = "outcome"  # what went wrong, or "", and whether it is that the state itself is not finite
+_SIGN = "checkpoint/alive/{rank}"
 _LOOK = timedelta(seconds=10)  # so long a rank waits for another one's word before it looks whether that one lives
 _SIGN_SECONDS = 5.0  # between two signs of life
 _SILENCE_SECONDS = 300.0  # without any: it is dead, or of no use. Storage that is slow stops no sign
@@ -58,18 +62,28 @@ class Writers:
         Ranks that split a model send each other their parts. Where each replica has a folder of its own, they also send
         what only one of them has: a folder that lacks it would be of no use when the others' are lost.
         """
-        self._begin()
         self.allowed = dict(state.allowed)
         if state.whole is None or self._group.world_size == 1:
             whole = {name: pieces.local(tensor) for name, tensor in state.tensors.items()}
             if state.own is not None and not self._everyone and self._group.world_size > 1:
                 whole |= self._collect({name: whole[name] for name in state.own})
-            return copy({name: whole[name] for name in self._mine(whole)})
+            sizes = {name: tensor.nbytes for name, tensor in sorted(whole.items())}
+            mine = list(sizes)
+            if not self._alone:
+                digests = self._group.gather(hashlib.sha256(json.dumps(sizes).encode()).hexdigest())
+                # Replicas mostly have the same and need not tell each other what.
+                same = len(set(digests)) == 1
+                owners = divide([sizes] * self.count if same else self._group.gather(sizes))
+                mine = [name for name, owner in owners.items() if owner == self.rank]
+            return copy({name: whole[name] for name in mine})
         return self._collect(state.tensors)
 
     def _collect(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the tensors that this rank writes, out of the parts that all ranks hold."""
-        own = codec.to_plain(Holding.of(tensors, self._everyone or self._group.local_rank == 0, self.allowed))
+        held = {
+            name: Held(dtype_name(one.dtype), tuple(one.shape), piece_of(one)) for name, one in sorted(tensors.items())
+        }
+        own = codec.to_plain(Holding(self._everyone or self._group.local_rank == 0, held, self.allowed))
         # Only hashes are exchanged if no holding has changed since the last save.
         hashes = self._group.gather(hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest())
         if hashes != self._holdings[0]:
@@ -77,31 +91,24 @@ class Writers:
         holdings = self._holdings[1]
         self.allowed = {name: worst for holding in holdings for name, worst in holding.allowed.items()}
         if self._everyone:  # one of its holders writes each tensor
-            owners = divide([{name: held.size for name, held in holding.tensors.items()} for holding in holdings])
-            wanted = {name: [owner] for name, owner in owners.items()}
+            sizes = [
+                {
+                    name: math.prod(one.whole) * getattr(torch, one.dtype).itemsize
+                    for name, one in holding.tensors.items()
+                }
+                for holding in holdings
+            ]
+            wanted = {name: [owner] for name, owner in divide(sizes).items()}
         else:  # the first rank of each replica writes all
             writers = [rank for rank, holding in enumerate(holdings) if holding.writes]
             wanted = {name: writers for holding in holdings for name in holding.tensors}
         return pieces.collect(tensors, holdings, wanted, self._group.rank, self._group.processes)
 
-    def _begin(self) -> None:
+    @contextmanager
+    def one_save(self) -> Iterator[None]:
+        """Begin a save, and give signs of life while this rank works on it, however long its storage takes."""
         self._number += 1
         self._connected = self._alone
-
-    def _mine(self, tensors: dict[str, Tensor]) -> list[str]:
-        sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in sorted(tensors.items())}
-        if self._alone:
-            return list(sizes)
-        text = json.dumps(sizes)
-        digests = self._group.gather(hashlib.sha256(text.encode()).hexdigest())
-        # Replicas mostly have the same and need not tell each other what.
-        same = len(set(digests)) == 1
-        holdings = [sizes] * self.count if same else self._group.gather(sizes)
-        return [name for name, owner in divide(holdings).items() if owner == self.rank]
-
-    @contextmanager
-    def living(self) -> Iterator[None]:
-        """Give signs of life while this rank works on a save, however long its storage takes."""
         if self._alone:
             yield
             return
@@ -116,53 +123,41 @@ class Writers:
 
     def _give_signs(self, over: threading.Event) -> None:
         """Over a connection of its own. A sign that cannot be given is missed by others, and that is all."""
-        key = self._sign(self.rank)
+        key = _SIGN.format(rank=self.rank)
         with suppress(dist.DistError):
             store = self._group.store.clone()
             while not over.wait(_SIGN_SECONDS):
                 store.add(key, 1)
 
-    def _sign(self, rank: int) -> str:
-        return f"checkpoint/alive/{rank}"
-
-    def report(self, report: dict[str, Any]) -> None:
-        """Report, in phase one, what this rank wrote."""
-        self._put(self.rank, report)
-
     def reports(self) -> list[dict[str, Any]]:
         """Wait for the reports of all ranks, and return them."""
-        found = [self._get(rank, rank) for rank in range(self.count)]
+        found = [self.get(rank, rank) for rank in range(self.count)]
         # Deleted, as the store lives as long as the attempt.
         self._call(lambda store: [store.delete_key(self._key(rank)) for rank in range(self.count)])
         return found
 
-    def publish(self, problem: str, *, refused: bool = False) -> None:
-        """Tell all ranks, in phase two, how it went. `refused`: the problem is that the state itself is not finite."""
-        self._put("outcome", [problem, refused])
-
-    def outcome(self) -> tuple[str, bool]:
-        """Return what `publish` was given, when that is known."""
-        problem, refused = self._get("outcome", 0)
-        return str(problem), bool(refused)
-
     def _key(self, name: object) -> str:
         return f"checkpoint/{self._number}/{name}"
 
-    def _get(self, name: object, rank: int) -> Any:
-        """Wait for what another rank says, for as long as that one lives.
+    def get(self, name: object, rank: int) -> Any:
+        """Wait for what another rank says under this name, for as long as that one lives.
 
         Raises:
             WriterLostError: it does not.
         """
         key, signs, since = self._key(name), -1, time.monotonic()
-        while not self._call(lambda store: _is_there(store, key)):
-            if (now := self._call(lambda store: store.add(self._sign(rank), 0))) != signs:
+        while True:
+            with suppress(dist.DistStoreError):  # it has not come in this time
+                self._call(lambda store: store.wait([key], _LOOK))
+                break
+            if (now := self._call(lambda store: store.add(_SIGN.format(rank=rank), 0))) != signs:
                 signs, since = now, time.monotonic()
             elif time.monotonic() - since > _SILENCE_SECONDS:
                 raise WriterLostError(f"rank {rank} has given no sign of life for {_SILENCE_SECONDS:.0f} s")
         return json.loads(self._call(lambda store: store.get(key)))
 
-    def _put(self, name: object, value: Any) -> None:
+    def put(self, name: object, value: Any) -> None:
+        """Tell the others: in phase one under this rank's number what it wrote, in phase two how it went (OUTCOME)."""
         key = self._key(name)
 
         def put(store: Store) -> None:
@@ -190,15 +185,6 @@ class Writers:
                     raise
                 log.warning("The connection to the ranks' store is lost: %s", str(error).partition("\n")[0])
                 self._connected = False
-
-
-def _is_there(store: Store, key: str) -> bool:
-    """Whether the key is there, or comes within `_LOOK`."""
-    try:
-        store.wait([key], _LOOK)
-    except dist.DistStoreError:  # not in this time
-        return False
-    return True
 
 
 def divide(holdings: list[dict[str, int]]) -> dict[str, int]:

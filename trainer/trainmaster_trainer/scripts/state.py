@@ -165,7 +165,7 @@ class _Keeper:
         """Agree with the other ranks on what there is to do. Return whether any of them was asked to stop."""
         with telling_who_has_left(n, self._group.store, self._group.rank, self._group.world_size):
             self._compare(n)
-            agreement = self._losses.flush(self._stop_asked, self._memory.seconds, self._saver.is_refused)
+            agreement = self._losses.flush(self._stop_asked, self._memory.seconds, self._saver.last.is_refused)
         if agreement.losses:
             seconds = median(one.seconds for one in agreement.losses) / self._stride
             self._memory.adapt(seconds, agreement.snapshot_seconds)
@@ -230,7 +230,7 @@ class _Keeper:
         if self._saver.committed_step == n:
             log.info("Asked to stop: saved and left at step %d.", n)
         else:
-            log.warning("Asked to stop: left at step %d, which is not saved: %s", n, self._saver.problem)
+            log.warning("Asked to stop: left at step %d, which is not saved: %s", n, self._saver.last.problem)
         raise SystemExit(EXIT_STOPPED)
 
     def _asked(self, _signal: int, _frame: FrameType | None) -> None:

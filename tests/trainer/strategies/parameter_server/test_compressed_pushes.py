@@ -79,7 +79,7 @@ def test_complex_gradients_keep_their_imaginary_part(new_job: NewJob, crews: lis
     options = {"update": "Sync", "compression": name}
     crews.append(Crew(new_job("pushed", strategy="ParameterServer", strategy_options=options, **plan), 1, 1))
     found = crews[0].start().finish()
-    one, two = (read(job.checkpoints(), 10).tensors["model/waves"] for job in (expected, found))
+    one, two = (read(job.checkpoints(), 10).state.tensors["model/waves"] for job in (expected, found))
     assert torch.allclose(one, two, atol=0.01), (one, two)
 
 

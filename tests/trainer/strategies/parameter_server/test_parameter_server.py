@@ -60,7 +60,7 @@ COUNTING: Options = {"task": "small_tasks:Counting", "global_batch_size": 16, "s
 def counts(crew: Crew) -> list[list[float]]:
     """How often each server's part says that each sample was used."""
     job = crew.job
-    tensors = read(job.checkpoints(), job.plan.steps).tensors
+    tensors = read(job.checkpoints(), job.plan.steps).state.tensors
     return [tensor.tolist() for name, tensor in sorted(tensors.items()) if name.startswith("model/")]
 
 
@@ -208,7 +208,7 @@ def test_a_synchronous_run_ends_with_the_same_bits_whoever_died(new_crew: NewCre
         for rank in dying:
             crew.again(rank)
     crew.finish()
-    expected, found = (read(job.checkpoints(), job.plan.steps).tensors for job in (calm.job, crew.job))
+    expected, found = (read(job.checkpoints(), job.plan.steps).state.tensors for job in (calm.job, crew.job))
     assert sorted(expected) == sorted(found)
     assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
 
@@ -292,8 +292,8 @@ def test_buffers_that_are_not_saved_or_have_two_names_are_no_obstacle(
     job = crew.finish()
     assert "Resuming from step 20" in crew.output()
     alone = job.but(strategy="OneDevice", strategy_options={}, steps=60).run(1, attempt=3)
-    found = read(alone.checkpoints(), 40).tensors
-    assert model_names(found) == model_names(read(alone.checkpoints(), 60).tensors)
+    found = read(alone.checkpoints(), 40).state.tensors
+    assert model_names(found) == model_names(read(alone.checkpoints(), 60).state.tensors)
     assert torch.equal(found["model/again.running_var"], found["model/first.running_var"])
     new_crew(2, servers, attempt=4, job=job.but(steps=62)).start().finish()
 

@@ -16,7 +16,7 @@ from trainmaster_trainer.checkpoint.load import Loaded, Trusted, read
 from trainmaster_trainer.checkpoint.manifest import Manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.retention import bests_of
-from trainmaster_trainer.checkpoint.state import Shapes, State
+from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
 from trainmaster_trainer.checkpoint.stores.own import OwnStore
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
 from trainmaster_trainer.checkpoint.stores.telling import STANDS, only_telling
@@ -47,7 +47,7 @@ class FolderSource(Source[Loaded]):
         self._expected = outline.model_shapes()
         if self._looks:
             self._mine = load.newest(self._folder, self._expected, self._below, self.trusted(way))
-        return [[self._mine.step]] if self._mine else []
+        return [[self._mine.manifest.step]] if self._mine else []
 
     @override
     def bring(self, chosen: Row, told: Told) -> Loaded | None:
@@ -96,7 +96,7 @@ class Folder(FolderSource, OwnStore):
         if final.exists():
             with suppress(CorruptCheckpointError, ConfigurationError):  # a bad one, or another model's, is replaced
                 on_the_way = self._retention.way.trusting(self._settings.job_uid)
-                read(self._folder, step, manifest.model_shapes(), on_the_way)
+                read(self._folder, step, manifest.shapes(MODEL), on_the_way)
                 layout.remove(temporary)
                 return False
         layout.publish(temporary, final)

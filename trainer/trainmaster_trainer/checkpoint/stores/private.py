@@ -5,8 +5,6 @@ The newest that any replica has counts; the lowest rank that has it sends it, an
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 from trainmaster.wire import codec
@@ -16,7 +14,8 @@ from trainmaster_trainer import metrics
 from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded
-from trainmaster_trainer.checkpoint.manifest import Manifest, whole
+from trainmaster_trainer.checkpoint.manifest import Manifest
+from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.folder import Folder
 from trainmaster_trainer.checkpoint.stores.store import Row, Told
 from trainmaster_trainer.group import Group
@@ -40,18 +39,16 @@ class PrivateFolder(Folder):
         here = told[group.rank - group.local_rank]  # what this folder has: lines up to there were on the disk before
         own = int(here[0][0]) if here else 0
         metrics.spread(self._folder, step, source, group, trusted=own)
-        return replace(self._send(self._mine if group.rank == source else None, source), is_here=own == step)
-
-    def _send(self, loaded: Loaded | None, source: int) -> Loaded:
-        plain = self._group.broadcast(codec.to_plain(loaded.manifest) if loaded else None, source)
-        manifest = codec.from_plain(Manifest, plain)
+        loaded = self._mine if group.rank == source else None
+        manifest = codec.from_plain(
+            Manifest, group.broadcast(codec.to_plain(loaded.manifest) if loaded else None, source)
+        )
         tensors: dict[str, Tensor] = {}
-        for name, pieces in sorted(manifest.pieces().items()):
-            dtype, shape = whole(pieces)
-            tensor = loaded.tensors[name].contiguous() if loaded else torch.empty(shape, dtype=getattr(torch, dtype))
-            self._group.broadcast_tensor(tensor, source)
-            tensors[name] = tensor
-        return Loaded(manifest, tensors)
+        for name, (dtype, shape) in sorted(manifest.shapes().items()):
+            tensor = loaded.state.tensors[name] if loaded else torch.empty(shape, dtype=getattr(torch, dtype))
+            tensors[name] = tensor.contiguous()
+            group.broadcast_tensor(tensors[name], source)
+        return Loaded(manifest, State(tensors, manifest.scalars), is_here=own == step)
 
     @override
     def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import recall, rejoin
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.manifest import check_same_dataset
-from trainmaster_trainer.checkpoint.recall import Held, Recalled, row_of
+from trainmaster_trainer.checkpoint.memory import PENDING
+from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
+from trainmaster_trainer.checkpoint.recall import Held, Recalled
 from trainmaster_trainer.checkpoint.slot import Snapshot
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
@@ -17,22 +20,30 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
 
+@dataclass
 class ReplicaMemory(Source[Recalled]):
     """ReplicaMemory is a source of which one state is tried: the newest that all ranks can restore together."""
 
-    def __init__(self, settings: Settings, group: Group, dataset: int) -> None:
-        self._settings, self._group = settings, group
-        self._dataset = dataset  # how many samples there are now; 0 where that is not known
-        self._mine: list[Snapshot] | None = None
-        self._like, self._way = State(), Lineage()
+    settings: Settings
+    group: Group
+    dataset: int  # how many samples there are now; 0 where that is not known
+    mine: list[Snapshot] | None = None  # that this rank sees; None before it has looked
+    like: State = field(default_factory=State)
+    way: Lineage = field(default_factory=Lineage)
 
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         """Return the snapshots that this rank sees; none once one was tried."""
-        self._like, self._way = outline, way
-        if self._mine is None:
-            self._mine = recall.find_snapshots(self._settings, outline, way)
-        return [row_of(snapshot) for snapshot in self._mine]
+        self.like, self.way = outline, way
+        if self.mine is None:
+            self.mine = recall.find_snapshots(self.settings, outline, way)
+        return [
+            (
+                one.step, one.owner.attempt, one.owner.rank, one.owner.world_size, one.owner.replicated, one.owner.part,
+                one.owner.parts, one.owner.dataset, one.owner.carries,
+            )
+            for one in self.mine
+        ]  # fmt: skip
 
     @override
     def choose(self, told: Told) -> Row | None:
@@ -47,22 +58,29 @@ class ReplicaMemory(Source[Recalled]):
             ConfigurationError: it was reached with another number of samples.
         """
         held, key = _held(told), (int(chosen[0]), int(chosen[1]))
-        mine, self._mine = self._mine or [], []
+        mine, self.mine = self.mine or [], []
         there = [one for rows in held for one in rows if one.key == key]
-        check_same_dataset(key[0], there[0].dataset, self._dataset)
-        lost = rejoin.bring_back(key, held, mine, self._settings, self._group)
-        if self._group.rank in lost:
-            mine = recall.find_snapshots(self._settings, self._like, self._way)
-        part = recall.load([one for one in mine if one.key == key], self._settings)
-        pending = recall.pending(key, mine, held, self._group.rank)
-        lacking = self._group.gather(part is None)
-        if part is not None and not any(lacking):
-            return part.recalled(key, pending, holder=min({*range(len(held))} - {*lost}, default=0))
-        if any(one.replicated for one in there):
-            return recall.spread(key, part, pending, self._group)
-        return rejoin.restored(
-            key, part, lacking, held, mine, pending=pending, allowed=self._like.allowed, group=self._group
-        )
+        check_same_dataset(key[0], there[0].dataset, self.dataset)
+        lost = rejoin.bring_back(key, held, mine, self.settings, self.group)
+        if self.group.rank in lost:
+            mine = recall.find_snapshots(self.settings, self.like, self.way)
+        state = recall.load([one for one in mine if one.key == key], self.settings)
+        pending = recall.pending(key, mine, held, self.group.rank)
+        lacking = self.group.gather(state is None)
+        if all(lacking):
+            return None
+        if not any(lacking):
+            holder = min({*range(len(held))} - {*lost}, default=0)
+        else:
+            holder = lacking.index(False)
+            if any(one.replicated for one in there):
+                state = recall.spread(state, holder, self.group)
+            else:
+                state = rejoin.restored(key, state, lacking, held, mine, allowed=self.like.allowed, group=self.group)
+        if state is None:
+            return None
+        tensors = {name: one for name, one in state.tensors.items() if name not in (PENDING, NEIGHBOUR)}
+        return Recalled(*key, State(tensors, state.scalars), pending, holder)
 
 
 def _held(told: Told) -> list[list[Held]]:

@@ -283,7 +283,7 @@ class Coordinator:
         if self._evaluations.are_on and self._evaluations.step == self._saved:
             self._result, self.ticket_queue.evaluates = dict(self._evaluations.figures), False
         with self.ticket_queue.changing():
-            self.ticket_queue.last, self.ticket_queue.has_ended = self._saver.record, True
+            self.ticket_queue.last, self.ticket_queue.has_ended = self._saver.last.record, True
 
     def _open_gate(self) -> None:
         """Set the gate to the next step at which a checkpoint is due."""
