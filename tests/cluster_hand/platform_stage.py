@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-from trainmaster.cluster import jobs, pods
+from trainmaster.cluster import jobs, objects, pods
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
+from trainmaster.cluster.platform import Caches, ClusterPlatform
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.core.states.observed import Observed, Obstacle
 from trainmaster.intake import Intake, Speaker
@@ -75,8 +75,8 @@ class Stage:
     async def platform(self) -> AsyncIterator[ClusterPlatform]:
         """As the loop sees it."""
         async with served(self.answer) as client:
-            services: Cache[ServiceRecord] = Cache(_no_service, lambda record: record.job, _ignore)
-            caches = Caches(self.jobs, self.pods, services, lambda _: True)
+            services = Cache(objects.read, lambda record: record.job, _ignore)
+            caches = Caches(self.jobs, self.pods, {"Service": services}, lambda _: True)
             settings = PodSettings("http://operator", "trainer:1")
             yield ClusterPlatform(
                 client, caches, intake=self.intake, reporter=Reporter(client), settings=settings, wake=_ignore
@@ -85,10 +85,6 @@ class Stage:
 
 def _ignore(*_: object) -> None:
     pass
-
-
-def _no_service(_: dict[str, Any]) -> ServiceRecord:
-    raise AssertionError("there is none")
 
 
 async def _anybody(_token: str) -> Speaker:

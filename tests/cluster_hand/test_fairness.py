@@ -35,7 +35,7 @@ class Slow:
         self.throttle.window = WINDOW
 
     async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
-        return self.jobs[key], Observed(tuple(self.replicas.setdefault(key, {}).values()), True)
+        return self.jobs[key], Observed(tuple(self.replicas.setdefault(key, {}).values()), frozenset({"Service"}))
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
         await self._request()

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from trainmaster.cluster import refusals
 from trainmaster.core.decide import decide
-from trainmaster.core.states.actions import Action, CreateReplica, CreateService, DeleteReplica, GiveOrders
+from trainmaster.core.states.actions import Action, CreateReplica, DeleteReplica, EnsureObject, GiveOrders
 from trainmaster.core.states.observed import Obstacle
 from trainmaster.loop import UnavailableError
 from trainmaster.wire import names
@@ -26,7 +26,7 @@ async def test_a_refused_wish_names_what_it_is_about_and_a_suspension_takes_it_b
     stage.see(a_job())
     async with stage.platform() as platform:
         job = a_job().build()
-        for action in (CreateReplica(names.WORKER, 0, 0), CreateService()):
+        for action in (CreateReplica(names.WORKER, 0, 0), EnsureObject("Service")):
             await platform.apply(job, action)
         assert [one.name for one in await refused(platform)] == ["digits-worker-0-0", "digits"]
         stage.see(a_job().at("Suspended"))
@@ -90,7 +90,7 @@ async def test_what_breaks_again_and_again_is_told_and_rests(monkeypatch: pytest
             await platform.apply(job, action)
         assert await refused(platform) == ()
         monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 60.0)
-        actions: tuple[Action, ...] = (WORKER, delete, CreateService())
+        actions: tuple[Action, ...] = (WORKER, delete, EnsureObject("Service"))
         for one in actions * 2:
             await platform.apply(job, one)
         told = [(one.reason, one.message, one.name) for one in await refused(platform)]

@@ -58,7 +58,9 @@ class Server:
             seen = Cache(jobs.read, lambda record: record.key, _ignore)
             seen.replace("", [self.job or {}], 1)
             services: Cache[Any] = Cache(_ignore, _ignore, _ignore)
-            caches = Caches(seen, Cache(pods.read, lambda record: record.job, _ignore), services, lambda _: True)
+            caches = Caches(
+                seen, Cache(pods.read, lambda record: record.job, _ignore), {"Service": services}, lambda _: True
+            )
             intake, settings = Intake(_nobody, _ignore), PodSettings("http://operator", "trainer:1")
             yield ClusterPlatform(
                 client, caches, intake=intake, reporter=Reporter(client), settings=settings, wake=_ignore

@@ -33,7 +33,8 @@ class Stage:
         self.job = job if isinstance(job, TrainingJob) else job.build()
         self.now = now
         self.replicas: dict[str, Replica] = {}
-        self.service = False
+        self.objects: frozenset[str] = frozenset()
+        self.kinds = frozenset({"Service"})
         self.began = 0.0
         self.private_checkpoints = False
         self.default_storage: Storage | None = None
@@ -66,7 +67,7 @@ class Stage:
         """What a look would find now."""
         found = tuple(self.replicas.values())
         given = self.private_checkpoints, self.default_storage
-        return Observed(found, self.service, self.refused, self.began, *given)
+        return Observed(found, self.objects, self.refused, self.began, *given, self.kinds)
 
     def decide(self) -> Decision:
         """What would be decided now; nothing is done."""
@@ -87,9 +88,9 @@ class Stage:
     def settle(self) -> Stage:
         """Turns until nothing is left to do now."""
         for _ in range(MAX_TURNS):
-            before = (self.job, dict(self.replicas), dict(self.orders))
+            before = (self.job, dict(self.replicas), dict(self.orders), self.objects)
             again = self.turn().again
-            if not again and before == (self.job, self.replicas, self.orders):
+            if not again and before == (self.job, self.replicas, self.orders, self.objects):
                 return self
         raise AssertionError(f"no end after {MAX_TURNS} turns: {self.status}")
 
@@ -107,7 +108,7 @@ class Stage:
         return self.settle()
 
     def refuse(self, *keys: str, reason: str = "Forbidden") -> Stage:
-        """From now on no pods are made for these (nor a "service"), and for all others they are."""
+        """From now on no pods are made for these, nor objects of these kinds, and all others are made."""
         self.refusing, self.refusal = frozenset(keys), reason
         return self
 
@@ -205,8 +206,10 @@ class Stage:
             case actions.GiveOrders(orders):
                 self.orders.update(orders)
                 self._wait_as_told()
-            case actions.CreateService():
-                self.service = "service" not in self.refusing
+            case actions.EnsureObject(kind):
+                self.objects |= {kind} - self.refusing
+            case actions.DeleteObject(kind):
+                self.objects -= {kind}
             case actions.DeleteJob():
                 self.job_deleted = True
             case actions.PostEvent():

@@ -103,7 +103,7 @@ def test_a_decision_is_always_made(
     spec: dict[str, Any], status: dict[str, Any], first: Replica, second: Replica, refused: list[Obstacle]
 ) -> None:
     job = a_hostile_job(spec, status)
-    decision = decide(job, Observed((first, second), True, tuple(refused)), NOON)
+    decision = decide(job, Observed((first, second), frozenset({"Service"}), tuple(refused)), NOON)
     assert json.dumps(decision.status.to_dict(), ensure_ascii=False, allow_nan=False).encode()
     assert decision.status.attempt >= job.status.attempt or not job.status.attempt
     assert decision.wake_at is None or decision.wake_at > NOON

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from trainmaster.api.states import Phase
-from trainmaster.core.states.actions import CreateReplica, CreateService
+from trainmaster.core.states.actions import CreateReplica, EnsureObject
 from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import NOON, a_job, pending
@@ -15,7 +15,7 @@ from tests.core.stage import Stage, a_running_group, a_stage
 def test_a_new_job_is_begun_at_once() -> None:
     decision = a_stage(workers=2).turn()
     assert (decision.status.phase, decision.status.attempt) == (Phase.PENDING, 1)
-    assert decision.actions == (CreateService(), CreateReplica("worker", 0, 0), CreateReplica("worker", 1, 0))
+    assert decision.actions == (EnsureObject("Service"), CreateReplica("worker", 0, 0), CreateReplica("worker", 1, 0))
 
 
 def test_what_is_there_in_a_moment_is_not_written_before() -> None:

@@ -22,6 +22,7 @@ from tests.builders import NOON, a_heartbeat, a_job, a_replica, deleting, pendin
 SMALL, LARGE = 100, 200
 # What is linear makes at most twice the calls for a group of twice the size; what is quadratic four times as many.
 MOST_TIMES = 2.2
+SERVED = frozenset({"Service"})
 NOW = NOON + timedelta(seconds=20)
 
 World = tuple[TrainingJob, Observed]
@@ -49,11 +50,11 @@ def waiting(size: int, every: int = 1) -> tuple[Replica, ...]:
 
 
 def gathering(size: int) -> World:
-    return a_job().with_workers(size).at("Pending").build(), Observed(waiting(size)[:-1], True)
+    return a_job().with_workers(size).at("Pending").build(), Observed(waiting(size)[:-1], SERVED)
 
 
 def starting(size: int) -> World:
-    return a_job().with_workers(size).at("Starting").build(), Observed(waiting(size), True)
+    return a_job().with_workers(size).at("Starting").build(), Observed(waiting(size), SERVED)
 
 
 def training(size: int) -> World:
@@ -61,42 +62,42 @@ def training(size: int) -> World:
     assert found is not None
     beat = running(a_heartbeat(), found, step=5)
     replicas = tuple(saying(a_replica(index), beat) for index in range(size))
-    return a_job().with_workers(size).at("Running", runningTime=NOON.isoformat()).build(), Observed(replicas, True)
+    return a_job().with_workers(size).at("Running", runningTime=NOON.isoformat()).build(), Observed(replicas, SERVED)
 
 
 def half_are_lost(size: int) -> World:
     job, seen = training(size)
-    return job, Observed(tuple(deleting(one) if one.index % 2 else one for one in seen.replicas), True)
+    return job, Observed(tuple(deleting(one) if one.index % 2 else one for one in seen.replicas), SERVED)
 
 
 def none_starts(size: int) -> World:
     replicas = tuple(pending(a_replica(index), "ImagePullBackOff") for index in range(size))
-    return a_job().with_workers(size).at("Pending").build(), Observed(replicas, True)
+    return a_job().with_workers(size).at("Pending").build(), Observed(replicas, SERVED)
 
 
 def none_finds_a_place(size: int) -> World:
     until = (NOW + timedelta(hours=1)).isoformat()
     job = a_job().with_workers(size).at("Pending", avoidedNodes=[{"node": "node-1", "reason": "x", "until": until}])
     replicas = tuple(pending(a_replica(index), "Unschedulable", "no affinity", 0.0) for index in range(size))
-    return job.build(), Observed(replicas, True)
+    return job.build(), Observed(replicas, SERVED)
 
 
 def every_name_is_taken(size: int) -> World:
     refused = tuple(Obstacle("NameTaken", "x", NOON.timestamp(), a_replica(index).name) for index in range(size))
-    return a_job().with_workers(size).at("Pending").build(), Observed((), True, refused)
+    return a_job().with_workers(size).at("Pending").build(), Observed((), SERVED, refused)
 
 
 def those_who_were_absent_are_back(size: int) -> World:
     absent = [f"worker-{index}" for index in range(1, size, 2)]
     job = a_job().with_workers(size).where(elasticity={"minReplicas": 1, "maxReplicas": size})
-    return job.at("Pending", absent=absent).build(), Observed(waiting(size), True)
+    return job.at("Pending", absent=absent).build(), Observed(waiting(size), SERVED)
 
 
 def members_are_lost_one_by_one(size: int) -> World:
     starts = {f"worker-{index}": 0 for index in range(size)}
     job = a_job().where(strategy={"type": "Gossip"}).with_workers(size).at("Running", starts=starts).build()
     found = tuple(deleting(one) if one.index % 2 else one for one in waiting(size))
-    return job, Observed(found, True)
+    return job, Observed(found, SERVED)
 
 
 WORLDS = [

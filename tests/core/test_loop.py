@@ -73,7 +73,7 @@ def serve(platform: Notebook, seconds: float, meanwhile: Callable[[WorkQueue], A
 def test_the_status_is_written_before_anything_is_done() -> None:
     platform = Notebook()
     reconcile(platform)
-    assert platform.calls == ["observe digits", "write Pending", "CreateService", "CreateReplica", "CreateReplica"]
+    assert platform.calls == ["observe digits", "write Pending", "EnsureObject", "CreateReplica", "CreateReplica"]
 
 
 def test_a_change_of_memory_is_written_and_observed_again_before_anything_is_done() -> None:

@@ -312,6 +312,6 @@ def test_what_is_due_within_this_millisecond_is_not_looked_at_in_a_circle() -> N
     job = a_job().with_workers(1).at(Phase.RESTARTING, attempt=3, incarnations={"worker-0": 2}).build()
     left = [ended(dataclasses.replace(a_replica(incarnation=number), created=began), 137) for number in (0, 1)]
     now = NOON + timedelta(seconds=5, microseconds=704)
-    decision = decide(job, Observed(tuple(left), service=True), now)
+    decision = decide(job, Observed(tuple(left), frozenset({"Service"})), now)
     assert decision.wake_at
     assert decision.wake_at > now

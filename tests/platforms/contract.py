@@ -16,9 +16,10 @@ from trainmaster.api.states import Phase
 from trainmaster.core.situation import revision
 from trainmaster.core.states.actions import (
     CreateReplica,
-    CreateService,
     DeleteJob,
+    DeleteObject,
     DeleteReplica,
+    EnsureObject,
     GiveOrders,
     PostEvent,
 )
@@ -200,11 +201,16 @@ async def a_deleted_job_is_not_observed(world: World) -> None:
 
 
 @clause()
-async def the_service_may_be_wished_for_twice(world: World) -> None:
-    job, _ = await look(world)
-    for _ in range(2):
-        await world.platform.apply(job, CreateService())
-    await until(world, lambda seen: seen.service)
+async def an_object_may_be_wished_for_twice_and_is_deleted_when_it_is_not_wished_for(world: World) -> None:
+    job, seen = await look(world)
+    for kind in seen.kinds:
+        for _ in range(2):
+            await world.platform.apply(job, EnsureObject(kind))
+    await until(world, lambda seen: seen.objects == seen.kinds)
+    for kind in seen.kinds:
+        for _ in range(2):
+            await world.platform.apply(job, DeleteObject(kind))
+    await until(world, lambda seen: not seen.objects)
 
 
 @clause(TELLS)

@@ -51,7 +51,7 @@ class Pod:
     version: int = 0
 
 
-Stored = TrainingJob | Pod | str  # the string is a service
+Stored = TrainingJob | Pod | str  # the string is another object's job
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ApiServer:
     version: int = 1
     jobs: dict[Key, TrainingJob] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
-    services: dict[Key, str] = field(default_factory=dict)
+    objects: set[tuple[str, Key]] = field(default_factory=set)  # kind, job
     watchers: list[Callable[[Change], None]] = field(default_factory=list)
     refuses: Obstacle | None = None  # the answer to whoever creates a pod
 
@@ -107,20 +107,27 @@ class ApiServer:
         self._job(key, uid)
         del self.jobs[key]
         self._tell(("job", str(key)), None)
-        if self.services.pop(key, None):
-            self._tell(("service", str(key)), None)
+        for kind, owner in [one for one in self.objects if one[1] == key]:
+            self.delete_object(kind, owner)
         for name, pod in list(self.pods.items()):
             if pod.owner_uid == uid:
                 self.delete_pod(name, pod.replica.uid)
 
-    # Services.
+    # Objects of which a job has one of a kind.
 
-    def create_service(self, key: Key) -> Change:
-        """The headless Service of a job."""
-        if key in self.services:
+    def create_object(self, kind: str, key: Key) -> Change:
+        """As the headless Service of a job."""
+        if (kind, key) in self.objects:
             raise AlreadyExistsError(str(key))
-        self.services[key] = str(key)
-        return self._tell(("service", str(key)), str(key))
+        self.objects.add((kind, key))
+        return self._tell((kind, str(key)), str(key))
+
+    def delete_object(self, kind: str, key: Key) -> Change:
+        """It is gone at once."""
+        if (kind, key) not in self.objects:
+            raise NotFoundError(str(key))
+        self.objects.discard((kind, key))
+        return self._tell((kind, str(key)), None)
 
     # Pods.
 

@@ -51,7 +51,7 @@ class View:
     lag: float = 0.05
     jobs: dict[Key, TrainingJob] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
-    services: set[str] = field(default_factory=set)
+    objects: set[tuple[str, str]] = field(default_factory=set)  # kind, job
     cut: bool = False
     closed: bool = False
     listing: bool = False
@@ -82,10 +82,10 @@ class View:
             there["job", str(key)] = Change(int(job.metadata.resource_version), ("job", str(key)), job)
         for name, pod in self.server.pods.items():
             there["pod", name] = Change(pod.version, ("pod", name), pod)
-        for key in self.server.services:
-            there["service", str(key)] = Change(self.server.version, ("service", str(key)), str(key))
+        for kind, key in self.server.objects:
+            there[kind, str(key)] = Change(self.server.version, (kind, str(key)), str(key))
         mine = [("job", str(key)) for key in self.jobs] + [("pod", name) for name in self.pods]
-        mine += [("service", service) for service in sorted(self.services)]
+        mine += sorted(self.objects)
         self.listing = True
         for gone in (name for name in mine if name not in there):
             self.see(Change(self.server.version, gone, None))
@@ -113,12 +113,12 @@ class View:
             return
         self._known[change.name] = change.version
         kind, name = change.name
-        if kind == "service":
-            (self.services.add if change.value else self.services.discard)(name)
-        elif kind == "job":
+        if kind == "job":
             self._see_job(Key(*name.split("/")), change.value)
-        else:
+        elif kind == "pod":
             self._see_pod(name, change.value)
+        else:
+            (self.objects.add if change.value else self.objects.discard)(change.name)
 
     def _see_job(self, key: Key, value: object) -> None:
         if isinstance(value, TrainingJob):
@@ -208,7 +208,8 @@ class SimulatedPlatform:
         seen = tuple(self._intake.heard(replica) for replica in mine)
         refused = tuple(obstacle for (uid, _), obstacle in self._refused.items() if uid == job.uid)
         began = self._began = self._began or self._server.now()
-        return job, Observed(seen, str(key) in self._view.services, tuple(dict.fromkeys(refused)), began)
+        objects = frozenset(kind for kind, owner in self._view.objects if owner == str(key))
+        return job, Observed(seen, objects, tuple(dict.fromkeys(refused)), began)
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
         """Only if nobody changed the job meanwhile."""
@@ -229,9 +230,12 @@ class SimulatedPlatform:
                 await self._create(job, action)
             case actions.DeleteReplica(name=name, uid=uid):
                 await self._quietly(f"delete {name}", lambda: self._server.delete_pod(name, uid))
-            case actions.CreateService():
+            case actions.EnsureObject(kind):
                 key = Key(job.namespace, job.name)
-                await self._quietly("service", lambda: self._server.create_service(key))
+                await self._quietly(kind.lower(), lambda: self._server.create_object(kind, key))
+            case actions.DeleteObject(kind):
+                key = Key(job.namespace, job.name)
+                await self._quietly(f"delete {kind.lower()}", lambda: self._server.delete_object(kind, key))
             case actions.DeleteJob():
                 key = Key(job.namespace, job.name)
                 await self._quietly("delete job", lambda: self._server.delete_job(key, job.uid))

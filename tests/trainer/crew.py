@@ -71,7 +71,7 @@ class Crew:
 
     def write_roster(self) -> None:
         """As the operator decides it and the agent writes it, when somebody comes, goes or moves."""
-        found = look(self._job(), Observed(tuple(map(self._pod, self._present())), service=True), NOON).regime.roster
+        found = look(self._job(), Observed(tuple(map(self._pod, self._present()))), NOON).regime.roster
         if found is None:
             return  # nobody is there to be told
         temporary = self.roster_file.with_suffix(".new")

@@ -5,8 +5,9 @@
     platform    observe, write_status, apply
     cache       what the API server said last, in slim frozen values
     sweep       what there is of the jobs that kopf's watch brings, and `swept_cache`, which keeps these
-    informer    list and watch: keeps a cache of pods or services fresh
+    informer    list and watch: keeps a cache of pods or other objects fresh
     pods        a pod's JSON to core.observed.Replica; `waiting`: what keeps it from starting
+    objects     what a job has beside its pods: its service, its network policy
     manifests   a job and a replica to a pod and a service; `shelter` renames variables that the agent would obey
     client      requests to the API server; `connection` its address and credentials, `throttle` how many
     lease       which of several operators may write

@@ -19,7 +19,7 @@ from aiohttp.typedefs import Handler
 
 from trainmaster import loop
 from trainmaster.api.problem import reason
-from trainmaster.cluster import jobs, pods
+from trainmaster.cluster import jobs, objects, pods
 from trainmaster.cluster.cache import Cache, Document
 from trainmaster.cluster.client import Client
 from trainmaster.cluster.connection import Connection, bracketed
@@ -30,7 +30,8 @@ from trainmaster.cluster.lease_thread import LeaseThread
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.metrics.instruments import Instruments, TimedReconciler
 from trainmaster.cluster.metrics.page import Page
-from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
+from trainmaster.cluster.objects import ObjectRecord
+from trainmaster.cluster.platform import Caches, ClusterPlatform
 from trainmaster.cluster.pods import PodRecord
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.standing import Standing
@@ -116,7 +117,11 @@ class Hand:
         self._caches = Caches(
             jobs=self._jobs,
             pods=Cache(pods.read, lambda record: record.job, self._pod_changed),
-            services=Cache(_read_service, lambda record: record.job, self._service_changed),
+            objects={
+                kind: Cache(objects.read, lambda record: record.job, self._object_changed)
+                for kind, row in objects.TABLE.items()
+                if row.watched
+            },
             synced=self._has_read,
         )
         self._sweeps = [*self._sweep_all()]
@@ -298,11 +303,13 @@ class Hand:
             yield Sweep(self._client, path, self._jobs, scope, lambda why: self.restart_watch(why))  # noqa: PLW0108  it is set later
 
     def _watch_all(self) -> Iterator[Informer]:
-        """Yield one informer for pods and one for services, as `_sweep_all` does for jobs."""
+        """Yield an informer for pods and one for each kind of other objects, as `_sweep_all` does for jobs."""
         for scope in self._options.namespaces or ("",):
             below = f"/namespaces/{scope}" if scope else ""
             yield Informer(self._client, f"/api/v1{below}/pods", self._caches.pods, scope, names.LABEL_JOB)
-            yield Informer(self._client, f"/api/v1{below}/services", self._caches.services, scope, names.LABEL_JOB)
+            for kind, cache in self._caches.objects.items():
+                row = objects.TABLE[kind]
+                yield Informer(self._client, f"{row.api}{below}/{row.resource}", cache, scope, names.LABEL_JOB)
 
     def _job_changed(self, old: JobRecord | None, new: JobRecord | None) -> None:
         record = new or old
@@ -318,13 +325,7 @@ class Hand:
         if old and not new:
             self.intake.forget(old.replica.uid)
 
-    def _service_changed(self, old: ServiceRecord | None, new: ServiceRecord | None) -> None:
+    def _object_changed(self, old: ObjectRecord | None, new: ObjectRecord | None) -> None:
         record = new or old
         if record and record.job.name:
             self._wake(record.job)
-
-
-def _read_service(document: Document) -> ServiceRecord:
-    metadata = document["metadata"]
-    name = (metadata.get("labels") or {}).get(names.LABEL_JOB, "")
-    return ServiceRecord(Key(metadata.get("namespace", ""), name), pods.owner_uid(document))

@@ -8,26 +8,27 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.cluster import defaults, isolation, jobs, manifests
+from trainmaster.cluster import defaults, jobs, manifests
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.client import BrokenError, Client, Document, RefusalError
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.manifests import PodSettings
+from trainmaster.cluster.objects import TABLE, Known, ObjectKind, ObjectRecord, Remembered, Watched
 from trainmaster.cluster.pods import PodRecord, owner_uid
 from trainmaster.cluster.refusals import DELETION_REFUSED, INVALID, STATUS, Refusals, obstacle_of
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.sightings import Sightings
 from trainmaster.core.situation import revision
-from trainmaster.core.situation.obstacles import AGENT_SILENT, NAME_TAKEN, NAMESPACE_DEFAULTS, POLICY_TAKEN
+from trainmaster.core.situation.obstacles import AGENT_SILENT, NAME_TAKEN, NAMESPACE_DEFAULTS
 from trainmaster.core.states import actions
-from trainmaster.core.states.observed import Observed, Obstacle, Replica
+from trainmaster.core.states.observed import NETWORK_POLICY, Observed, Obstacle, Replica
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
@@ -41,24 +42,13 @@ WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class ServiceRecord:
-    """Hold a headless Service's job."""
-
-    job: Key
-    job_uid: str
-
-
-@dataclass(frozen=True)
 class Caches:
     """Hold the caches that the platform observes through."""
 
     jobs: Cache[JobRecord]
     pods: Cache[PodRecord]
-    services: Cache[ServiceRecord]
+    objects: Mapping[str, Cache[ObjectRecord]]  # by kind
     synced: Callable[[str], bool]  # whether all of a namespace has been read
-
-
-AnyCache = Cache[PodRecord] | Cache[ServiceRecord] | isolation.Isolated
 
 
 class ClusterPlatform:
@@ -88,7 +78,9 @@ class ClusterPlatform:
         self._on_status = on_status  # told of each status that was written: the one before it, and itself
         self._refusals = Refusals()
         self._sightings = Sightings()
-        self._isolated = isolation.Isolated()
+        self._remembered = {kind: Remembered(wake) for kind, row in TABLE.items() if not row.watched}
+        self._objects: dict[str, Known] = {kind: Watched(cache) for kind, cache in caches.objects.items()}
+        self._objects |= self._remembered
         self._unsure: dict[Key, TrainingJob] = {}  # jobs whose last status write was not answered
         self._large_ones = asyncio.Semaphore(_LARGE_AT_ONCE)
         self.turned = time.monotonic()  # when the loop looked last
@@ -182,8 +174,11 @@ class ClusterPlatform:
                 self._reporter.post(job, action)
             case actions.CreateReplica(role=role, index=index, incarnation=incarnation):
                 await self._create_pod(job, role, index, incarnation)
-            case actions.CreateService():
-                await self._create(job, "services", manifests.service(job), self._caches.services)
+            case actions.EnsureObject(kind=kind):
+                row = TABLE[kind]
+                await self._create(job, row.resource, row.manifest(job), self._objects[kind], row)
+            case actions.DeleteObject(kind=kind):
+                await self._delete_object(job, kind)
             case actions.DeleteReplica(name=name, uid=uid):
                 await self._delete_pod(job, name, uid)
             case actions.DeleteJob():
@@ -193,19 +188,20 @@ class ClusterPlatform:
         """Forget what is remembered of a job that is deleted."""
         self._refusals.forget(job_uid)
         self._sightings.forget(job_uid)
-        self._isolated.forget(job_uid)
+        for remembered in self._remembered.values():
+            remembered.forget_job(job_uid)
 
     def _observed(self, key: Key, job: TrainingJob) -> Observed:
         uid, private = job.uid, job.spec.checkpoint.storage is None
         seen = (self._seen(record) for record in self._caches.pods.group(key) if record.job_uid == uid)
-        service = any(record.job_uid == uid for record in self._caches.services.group(key))
         return Observed(
             self._sightings.dated(uid, seen),
-            service,
+            frozenset(kind for kind, known in self._objects.items() if known.has(job)),
             self._refusals.of(uid),
             self._heard_since,
             private,
             self._settings.default_storage,
+            frozenset(self._objects if self._settings.network_policy else self._objects.keys() - {NETWORK_POLICY}),
         )
 
     @property
@@ -266,30 +262,31 @@ class ClusterPlatform:
             name = names.replica_name(job.name, role, index, incarnation)
             self._remember(job, _creation("pods", name), Obstacle(INVALID, str(error), name=name))
         else:
-            if self._settings.network_policy and not await self._isolate(job):
-                return
             await self._create(job, "pods", pod, self._caches.pods)
 
-    async def _isolate(self, job: TrainingJob) -> bool:
-        """Make the job's NetworkPolicy if it has none; return whether it has one. Without it no pod is made."""
-        if job.uid not in self._isolated:
-            await self._create(job, "networkpolicies", isolation.policy(job), self._isolated)
-        return job.uid in self._isolated
-
-    async def _create(self, job: TrainingJob, kind: str, body: Document, cache: AnyCache) -> None:
+    async def _create(
+        self,
+        job: TrainingJob,
+        kind: str,
+        body: Document,
+        cache: Cache[PodRecord] | Known,
+        row: ObjectKind | None = None,
+    ) -> None:
         name = body["metadata"]["name"]
         wish = _creation(kind, name)
         if self._refusals.rests(job.uid, wish):
             return
         version = body["apiVersion"]
         path = f"/{'api' if version == 'v1' else 'apis'}/{version}/namespaces/{job.namespace}/{kind}"
-        told_of = "" if cache is self._isolated else name  # a policy stands in every replica's way
+        told_of = "" if row and row.concerns_all else name
         try:
             cache.learn(await self._client.post(path, body))
         except RefusalError as error:
             if error.reason == "Conflict":  # another write changed the quota at the same time
                 raise UnavailableError(str(error)) from error
-            obstacle = await self._why_refused(job, f"{path}/{name}", cache, error)
+            obstacle = await self._why_refused(
+                job, f"{path}/{name}", cache, error, taken=row.taken if row else NAME_TAKEN
+            )
             if obstacle and obstacle.reason == INVALID and defaults.are_to_blame(error.causes, body):
                 obstacle = dataclasses.replace(obstacle, reason=NAMESPACE_DEFAULTS)
             if obstacle:
@@ -300,7 +297,9 @@ class ClusterPlatform:
             return
         self._refusals.granted(job.uid, wish)
 
-    async def _why_refused(self, job: TrainingJob, path: str, cache: AnyCache, error: RefusalError) -> Obstacle | None:
+    async def _why_refused(
+        self, job: TrainingJob, path: str, cache: Cache[PodRecord] | Known, error: RefusalError, *, taken: str
+    ) -> Obstacle | None:
         """Return the obstacle behind a refused creation; None if the object exists already and belongs to the job."""
         if error.reason != "AlreadyExists":
             return obstacle_of(error)
@@ -309,7 +308,6 @@ class ClusterPlatform:
         except RefusalError as gone:
             raise UnavailableError(f"it came and went: {gone}") from gone
         if owner_uid(existing) != job.uid:
-            taken = POLICY_TAKEN if cache is self._isolated else NAME_TAKEN
             return Obstacle(taken, f"{error.message}, and it does not belong to this job")
         if (existing["metadata"].get("labels") or {}).get(names.LABEL_JOB) != job.name:  # our watches select by it
             return Obstacle(NAME_TAKEN, f"{error.message}, and its label {names.LABEL_JOB} was edited")
@@ -334,6 +332,24 @@ class ClusterPlatform:
         else:
             if answer.get("kind") == "Pod" and "deletionTimestamp" in answer["metadata"]:
                 self._caches.pods.learn(answer)
+        self._refusals.granted(job.uid, wish)
+
+    async def _delete_object(self, job: TrainingJob, kind: str) -> None:
+        """Delete the job's object of this kind, and nobody else's of the same name."""
+        row = TABLE[kind]
+        wish, path = f"delete {row.resource}", f"{row.api}/namespaces/{job.namespace}/{row.resource}/{job.name}"
+        if self._refusals.rests(job.uid, wish):
+            return
+        try:
+            there = await self._client.get(path)
+            if owner_uid(there) == job.uid:
+                await self._client.delete(path, there["metadata"]["uid"])
+        except (RefusalError, BrokenError) as error:
+            gone = isinstance(error, RefusalError) and error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+            if not gone:
+                self._remember(job, wish, Obstacle(DELETION_REFUSED, error.message))
+                return
+        self._objects[kind].forget(job)
         self._refusals.granted(job.uid, wish)
 
     async def _delete_job(self, job: TrainingJob) -> None:

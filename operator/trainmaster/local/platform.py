@@ -77,7 +77,7 @@ class LocalPlatform:
         if key != self.key:
             return None
         replicas = tuple(self._look(place) for place in self._places.values())
-        return self.job, observed.Observed(replicas, service=True, refused=tuple(self._refused.values()))
+        return self.job, observed.Observed(replicas, refused=tuple(self._refused.values()), kinds=frozenset())
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:  # noqa: ARG002 there is one job
         """Keep the status, and write status.json. If the file cannot be written (a full disk), training goes on."""
@@ -97,8 +97,8 @@ class LocalPlatform:
                     self.intake.give_orders(uid, order)
             case actions.PostEvent():
                 self._listeners.on_event(action)
-            case actions.CreateService() | actions.DeleteJob():
-                pass  # one machine needs no service, and the user's file is not deleted
+            case actions.EnsureObject() | actions.DeleteObject() | actions.DeleteJob():
+                pass  # one machine makes no objects beside replicas, and the user's file is not deleted
 
     # --- what the session asks for ---
 

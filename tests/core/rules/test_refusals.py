@@ -73,8 +73,8 @@ def test_members_train_on_while_another_cannot_start(reason: str) -> None:
 @pytest.mark.parametrize("name", ["", "digits"], ids=["a deletion", "the Service"])
 def test_a_refusal_of_something_else_ends_no_job_that_trains(name: str) -> None:
     stage = a_running_group(2)
-    stage.service = False
-    stage.refuse("service")
+    stage.objects = frozenset()
+    stage.refuse("Service")
     stage.refused = (Obstacle("Forbidden", "no right to do that", stage.now.timestamp(), name),)
     assert stage.wait(TEN_MINUTES).status.phase == "Running"
 
@@ -108,7 +108,7 @@ def test_so_does_a_spare() -> None:
 
 
 def test_a_service_of_that_name_is_told_once_it_stays_and_ends_nothing() -> None:
-    stage = a_stage(2).refuse("service")
+    stage = a_stage(2).refuse("Service")
     stage.refused = taken("digits")
     assert stage.settle().wait(59).told("ReplicasReady") == ("False", "WaitingForReplicas")
     assert stage.wait(1).told("ReplicasReady") == ("False", "NameTaken")

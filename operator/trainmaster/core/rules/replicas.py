@@ -9,10 +9,10 @@ import dataclasses
 from datetime import datetime
 
 from trainmaster.core import figures
-from trainmaster.core.situation import clocks, obstacles
+from trainmaster.core.situation import clocks, objects, obstacles
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.situation.slots import Slot
-from trainmaster.core.states.actions import Action, CreateReplica, CreateService, DeleteReplica
+from trainmaster.core.states.actions import Action, CreateReplica, DeleteObject, DeleteReplica, EnsureObject
 from trainmaster.core.states.observed import Replica
 from trainmaster.core.states.verdict import NOTHING, Verdict
 
@@ -39,17 +39,25 @@ def take_other_names(facts: Facts) -> Verdict:
 
 
 def create_and_delete(facts: Facts) -> Verdict:
-    """Create missing replicas and delete unwanted ones. Level-triggered: what is there already is left alone."""
-    actions: list[Action] = [] if facts.observed.service else [CreateService()]
+    """Create missing replicas and objects, and delete unwanted ones. Level-triggered: what is there is left alone.
+
+    Where no replica may be made before an object is there, the object alone is made, and only when a replica is due.
+    """
+    missing = objects.missing(facts)
+    actions: list[Action] = [EnsureObject(kind.name) for kind in missing if not kind.before_replicas]
+    before: list[Action] = [EnsureObject(kind.name) for kind in missing if kind.before_replicas]
+    created: list[Action] = []
     wakes: list[datetime] = []
     for slot in (*facts.wanted, *facts.spares):
         if slot.replica is None and slot.key not in facts.written_done:
             due = _due(facts, slot)
             if due <= facts.now:
-                actions.append(CreateReplica(slot.role, slot.index, slot.incarnation))
+                created.append(CreateReplica(slot.role, slot.index, slot.incarnation))
             else:
                 wakes.append(due)
+    actions += (before or created) if created else []
     actions += [DeleteReplica(replica.name, replica.uid) for replica in _unwanted(facts)]
+    actions += [DeleteObject(kind.name) for kind in objects.surplus(facts)]
     return Verdict(actions=tuple(actions), wake_at=min(wakes, default=None))
 
 

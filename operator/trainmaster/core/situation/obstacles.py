@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from trainmaster.core import figures
+from trainmaster.core.situation import objects
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
@@ -174,9 +175,9 @@ def _stood_still(facts: Facts) -> datetime:
 
 
 def _refused(facts: Facts) -> Iterator[Obstacle]:
-    """Yield the refusals of what is still wanted: a replica of an empty slot, the Service, or what is about neither."""
+    """Yield the refusals of what is still wanted: a replica of an empty slot, an object, or what is about neither."""
     wished = {_name(facts, slot) for slot in facts.slots if slot.replica is None} - _taken(facts)
-    wished |= {""} if facts.observed.service else {"", facts.job.name}
+    wished |= {"", facts.job.name} if objects.missing(facts) else {""}
     return (obstacle for obstacle in facts.observed.refused if obstacle.name in wished)
 
 

@@ -9,8 +9,17 @@ from trainmaster.wire import messages
 
 
 @dataclass(frozen=True)
-class CreateService:
-    """Create the headless Service of a job, for frameworks that need DNS names."""
+class EnsureObject:
+    """Create the job's object of this kind (situation/objects.py)."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class DeleteObject:
+    """Delete the job's object of this kind."""
+
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -51,4 +60,4 @@ class GiveOrders:
     orders: tuple[tuple[str, messages.Orders], ...]
 
 
-Action = CreateService | CreateReplica | DeleteReplica | DeleteJob | PostEvent | GiveOrders
+Action = EnsureObject | DeleteObject | CreateReplica | DeleteReplica | DeleteJob | PostEvent | GiveOrders

@@ -23,6 +23,9 @@ SILENT_SECONDS = 10.0
 SILENT_AFTER_ANSWER_SECONDS = 8.0
 
 
+SERVICE, NETWORK_POLICY = "Service", "NetworkPolicy"  # kinds of objects that a job has beside its replicas
+
+
 @dataclass(frozen=True)
 class Obstacle:
     """Hold why a replica does not start, or why an action was refused: a CamelCase reason and a sentence.
@@ -105,12 +108,14 @@ class Observed:
 
     `began` is since when this operator has heard agents, in seconds since the epoch; 0: always. With
     `private_checkpoints` each replica has only those that it saved, and they are lost with it. `default_storage` is
-    what the administrator gives to jobs that name no storage.
+    what the administrator gives to jobs that name no storage. `objects` are the kinds of
+    which the job has an object beside its replicas, `kinds` those that the platform makes for it.
     """
 
     replicas: tuple[Replica, ...] = ()
-    service: bool = False
+    objects: frozenset[str] = frozenset()
     refused: tuple[Obstacle, ...] = ()
     began: float = 0.0
     private_checkpoints: bool = False
     default_storage: Storage | None = None
+    kinds: frozenset[str] = frozenset({SERVICE})
