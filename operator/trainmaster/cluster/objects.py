@@ -29,7 +29,6 @@ class ObjectKind:
     manifest: Callable[[TrainingJob], Document]
     watched: bool = True  # else the operator only remembers what it has made or met
     taken: str = NAME_TAKEN  # the obstacle where a foreign object has the name
-    concerns_all: bool = False  # a refusal stands in the way of each replica
 
 
 TABLE = {
@@ -42,7 +41,6 @@ TABLE = {
         isolation.policy,
         watched=False,
         taken=POLICY_TAKEN,
-        concerns_all=True,
     ),
 }
 

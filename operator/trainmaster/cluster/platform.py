@@ -20,12 +20,13 @@ from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.client import BrokenError, Client, Document, RefusalError
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.manifests import PodSettings
-from trainmaster.cluster.objects import TABLE, Known, ObjectKind, ObjectRecord, Remembered, Watched
+from trainmaster.cluster.objects import TABLE, Known, ObjectRecord, Remembered, Watched
 from trainmaster.cluster.pods import PodRecord, owner_uid
 from trainmaster.cluster.refusals import DELETION_REFUSED, INVALID, STATUS, Refusals, obstacle_of
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.sightings import Sightings
 from trainmaster.core.situation import revision
+from trainmaster.core.situation.objects import KINDS
 from trainmaster.core.situation.obstacles import AGENT_SILENT, NAME_TAKEN, NAMESPACE_DEFAULTS
 from trainmaster.core.states import actions
 from trainmaster.core.states.observed import NETWORK_POLICY, Observed, Obstacle, Replica
@@ -175,8 +176,11 @@ class ClusterPlatform:
             case actions.CreateReplica(role=role, index=index, incarnation=incarnation):
                 await self._create_pod(job, role, index, incarnation)
             case actions.EnsureObject(kind=kind):
-                row = TABLE[kind]
-                await self._create(job, row.resource, row.manifest(job), self._objects[kind], row)
+                row, known = TABLE[kind], self._objects[kind]
+                in_all_ways = KINDS[kind].before_replicas  # a refusal keeps each replica from being made
+                await self._create(
+                    job, row.resource, row.manifest(job), known, taken=row.taken, in_all_ways=in_all_ways
+                )
             case actions.DeleteObject(kind=kind):
                 await self._delete_object(job, kind)
             case actions.DeleteReplica(name=name, uid=uid):
@@ -269,8 +273,10 @@ class ClusterPlatform:
         job: TrainingJob,
         kind: str,
         body: Document,
-        cache: Cache[PodRecord] | Known,
-        row: ObjectKind | None = None,
+        known: Cache[PodRecord] | Known,
+        *,
+        taken: str = NAME_TAKEN,
+        in_all_ways: bool = False,
     ) -> None:
         name = body["metadata"]["name"]
         wish = _creation(kind, name)
@@ -278,15 +284,13 @@ class ClusterPlatform:
             return
         version = body["apiVersion"]
         path = f"/{'api' if version == 'v1' else 'apis'}/{version}/namespaces/{job.namespace}/{kind}"
-        told_of = "" if row and row.concerns_all else name
+        told_of = "" if in_all_ways else name
         try:
-            cache.learn(await self._client.post(path, body))
+            known.learn(await self._client.post(path, body))
         except RefusalError as error:
             if error.reason == "Conflict":  # another write changed the quota at the same time
                 raise UnavailableError(str(error)) from error
-            obstacle = await self._why_refused(
-                job, f"{path}/{name}", cache, error, taken=row.taken if row else NAME_TAKEN
-            )
+            obstacle = await self._why_refused(job, f"{path}/{name}", known, error, taken)
             if obstacle and obstacle.reason == INVALID and defaults.are_to_blame(error.causes, body):
                 obstacle = dataclasses.replace(obstacle, reason=NAMESPACE_DEFAULTS)
             if obstacle:
@@ -298,7 +302,7 @@ class ClusterPlatform:
         self._refusals.granted(job.uid, wish)
 
     async def _why_refused(
-        self, job: TrainingJob, path: str, cache: Cache[PodRecord] | Known, error: RefusalError, *, taken: str
+        self, job: TrainingJob, path: str, known: Cache[PodRecord] | Known, error: RefusalError, taken: str
     ) -> Obstacle | None:
         """Return the obstacle behind a refused creation; None if the object exists already and belongs to the job."""
         if error.reason != "AlreadyExists":
@@ -311,7 +315,7 @@ class ClusterPlatform:
             return Obstacle(taken, f"{error.message}, and it does not belong to this job")
         if (existing["metadata"].get("labels") or {}).get(names.LABEL_JOB) != job.name:  # our watches select by it
             return Obstacle(NAME_TAKEN, f"{error.message}, and its label {names.LABEL_JOB} was edited")
-        cache.learn(existing)
+        known.learn(existing)
         return None
 
     async def _delete_pod(self, job: TrainingJob, name: str, uid: str) -> None:
@@ -344,11 +348,13 @@ class ClusterPlatform:
             there = await self._client.get(path)
             if owner_uid(there) == job.uid:
                 await self._client.delete(path, there["metadata"]["uid"])
-        except (RefusalError, BrokenError) as error:
-            gone = isinstance(error, RefusalError) and error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-            if not gone:
+        except RefusalError as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):  # it is gone, or another has its name
                 self._remember(job, wish, Obstacle(DELETION_REFUSED, error.message))
                 return
+        except BrokenError as error:
+            self._remember(job, wish, Obstacle(DELETION_REFUSED, error.message), hiccup=True)
+            return
         self._objects[kind].forget(job)
         self._refusals.granted(job.uid, wish)
 

@@ -17,8 +17,7 @@ def has_many_workers(facts: Facts) -> bool:
 @pytest.fixture(autouse=True)
 def pod_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler's pod group: for large jobs, and before their pods."""
-    kind = Kind("PodGroup", wanted=has_many_workers, before_replicas=True)
-    monkeypatch.setattr(objects, "KINDS", (*objects.KINDS, kind))
+    monkeypatch.setitem(objects.KINDS, "PodGroup", Kind(wanted=has_many_workers, before_replicas=True))
 
 
 def on_a_platform_with_pod_groups(workers: int) -> Stage:

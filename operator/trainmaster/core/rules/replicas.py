@@ -43,9 +43,10 @@ def create_and_delete(facts: Facts) -> Verdict:
 
     Where no replica may be made before an object is there, the object alone is made, and only when a replica is due.
     """
-    missing = objects.missing(facts)
-    actions: list[Action] = [EnsureObject(kind.name) for kind in missing if not kind.before_replicas]
-    before: list[Action] = [EnsureObject(kind.name) for kind in missing if kind.before_replicas]
+    actions: list[Action] = []
+    before: list[Action] = []
+    for kind in objects.missing(facts):
+        (before if objects.KINDS[kind].before_replicas else actions).append(EnsureObject(kind))
     created: list[Action] = []
     wakes: list[datetime] = []
     for slot in (*facts.wanted, *facts.spares):
@@ -57,7 +58,7 @@ def create_and_delete(facts: Facts) -> Verdict:
                 wakes.append(due)
     actions += (before or created) if created else []
     actions += [DeleteReplica(replica.name, replica.uid) for replica in _unwanted(facts)]
-    actions += [DeleteObject(kind.name) for kind in objects.surplus(facts)]
+    actions += [DeleteObject(kind) for kind in objects.surplus(facts)]
     return Verdict(actions=tuple(actions), wake_at=min(wakes, default=None))
 
 

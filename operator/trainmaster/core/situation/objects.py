@@ -15,23 +15,22 @@ from trainmaster.core.states.observed import NETWORK_POLICY, SERVICE
 class Kind:
     """Hold one kind of object, of which a job has one or none."""
 
-    name: str  # as the platform knows it
-    wanted: Callable[[Facts], bool]
+    wanted: Callable[[Facts], bool] = lambda _: True
     before_replicas: bool = False  # no replica is made before the job has it
 
 
-KINDS = (
-    Kind(SERVICE, wanted=lambda _: True),  # gives the pods DNS names, which frameworks may need
-    Kind(NETWORK_POLICY, wanted=lambda _: True, before_replicas=True),  # else strangers could reach the first pods
-)
+KINDS = {
+    SERVICE: Kind(),  # gives the pods DNS names, which frameworks may need
+    NETWORK_POLICY: Kind(before_replicas=True),  # else strangers could reach the first pods
+}
 
 
-def missing(facts: Facts) -> list[Kind]:
+def missing(facts: Facts) -> list[str]:
     """Return the kinds of which the job should have an object and has none, as far as the platform makes them."""
-    there, made = facts.observed.objects, facts.observed.kinds
-    return [kind for kind in KINDS if kind.name in made and kind.name not in there and kind.wanted(facts)]
+    absent = facts.observed.kinds - facts.observed.objects
+    return [name for name, kind in KINDS.items() if name in absent and kind.wanted(facts)]
 
 
-def surplus(facts: Facts) -> list[Kind]:
+def surplus(facts: Facts) -> list[str]:
     """Return the kinds of which the job has an object that it should not have."""
-    return [kind for kind in KINDS if kind.name in facts.observed.objects and not kind.wanted(facts)]
+    return [name for name, kind in KINDS.items() if name in facts.observed.objects and not kind.wanted(facts)]

@@ -21,9 +21,8 @@ class ReplicaPhase(StrEnum):
 SILENT_SECONDS = 10.0
 # Where there are so many agents that requests are held for longer (intake.py), it is silent so long after its answer.
 SILENT_AFTER_ANSWER_SECONDS = 8.0
-
-
-SERVICE, NETWORK_POLICY = "Service", "NetworkPolicy"  # kinds of objects that a job has beside its replicas
+# Kinds of objects that a job has beside its replicas (situation/objects.py).
+SERVICE, NETWORK_POLICY = "Service", "NetworkPolicy"
 
 
 @dataclass(frozen=True)
@@ -108,8 +107,8 @@ class Observed:
 
     `began` is since when this operator has heard agents, in seconds since the epoch; 0: always. With
     `private_checkpoints` each replica has only those that it saved, and they are lost with it. `default_storage` is
-    what the administrator gives to jobs that name no storage. `objects` are the kinds of
-    which the job has an object beside its replicas, `kinds` those that the platform makes for it.
+    what the administrator gives to jobs that name no storage. `objects` are the kinds of which the job has an object
+    beside its replicas, `kinds` those that the platform makes for it.
     """
 
     replicas: tuple[Replica, ...] = ()
