@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant("a_slow_rank_is_named_on_and_off", f"{CORE}/report/stragglers.py",
            "SLOW, WELL = 1.5, 1.2", "SLOW, WELL = 1.5, 1.5", "core/report/test_stragglers.py"),
     Mutant("a_rank_that_waits_is_named_as_slow", f"{CORE}/report/stragglers.py",
-           "if pace.waits or pace", "if pace", "core/report/test_stragglers.py"),
+           "is None or pace.waits or", "is None or", "core/report/test_stragglers.py"),
     # Sizes, edits and turns
     Mutant("a_group_shrinks_below_its_least_size", f"{CORE}/rules/elasticity.py",
            "or len(left) < least", "or len(left) < 1", "core/rules/test_elasticity.py"),

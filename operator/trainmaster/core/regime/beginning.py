@@ -1,15 +1,10 @@
-"""Decide whether the present attempt may begin: everybody is there, and nothing puts it off."""
+"""Decide until when the beginning of the present attempt is put off."""
 
 from datetime import datetime
 
-from trainmaster.core.failures import budgets, ledger
+from trainmaster.core.failures import budgets
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import phases
-
-
-def may_run(facts: Facts) -> bool:
-    """Return whether the order to run is given now. The phase Starting is written first."""
-    return facts.regime.roster is not None and not ledger.undecided(facts.status) and held_until(facts) is None
 
 
 def held_until(facts: Facts) -> datetime | None:

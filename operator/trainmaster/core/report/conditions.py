@@ -57,13 +57,6 @@ def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition
     return tuple(_condition(facts, *statement) for statement in stated)
 
 
-def quiet(status: TrainingJobStatus) -> bool:
-    """Return whether the conditions say only that replicas are waited for, as at every beginning."""
-    always = (SPARES_READY, parting.CHECKPOINT_STORAGE)
-    told = {condition.type: condition.reason for condition in status.conditions if condition.type not in always}
-    return told == {REPLICAS_READY: WAITING, TRAINING: Phase.PENDING}
-
-
 def _replicas_ready(facts: Facts, phase: Phase) -> tuple[str, bool, str, str]:
     if phase in TERMINAL:
         return REPLICAS_READY, False, "JobEnded", "The replicas went home."

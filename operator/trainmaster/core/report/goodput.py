@@ -39,7 +39,11 @@ _ACCOUNTS = {
 def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     """Return the accounts as they stand when `status` is written now."""
     began = facts.status.start_time or facts.now
-    booked = _stood_still(facts, status, _booked(facts, facts.status.goodput or Goodput(since=began, time=began)))
+    booked = _booked(facts, facts.status.goodput or Goodput(since=began, time=began))
+    failed = facts.status.phase == Phase.RUNNING != status.phase and status.restarts != facts.status.restarts
+    if failed and status.restarts:  # what it cost before it was seen moves from training to recovering
+        still = min(status.restarts[-1].seconds_to_detect or 0.0, booked.try_training)
+        booked = _add(booked, facts.now, training=-still, try_training=-still, recovering=still)
     is_over = status.phase == Phase.SUCCEEDED and not facts.status.finished and facts.resumed_step is not None
     if not (_trains(facts, status) or is_over):
         return booked
@@ -73,18 +77,11 @@ def _booked(facts: Facts, before: Goodput) -> Goodput:
         account = RECOVERING
     if account != TRAINING:
         return _add(before, facts.now, **{account: seconds})
-    saving = round(min(max(facts.save_seconds - before.try_saving, 0.0), seconds), 3)  # as ranks report their saves
+    # Ranks report for how many seconds of the try they stood still to save; the slowest counts.
+    saved = max((figures.seconds(rank.save_seconds or 0.0) for rank in facts.ranks), default=0.0)
+    saving = round(min(max(saved - before.try_saving, 0.0), seconds), 3)
     training = seconds - saving
     return _add(before, facts.now, training=training, saving=saving, try_training=training, try_saving=saving)
-
-
-def _stood_still(facts: Facts, status: TrainingJobStatus, booked: Goodput) -> Goodput:
-    """Move what a failure cost before it was seen from training to recovering."""
-    failed = facts.status.phase == Phase.RUNNING != status.phase and status.restarts != facts.status.restarts
-    if not failed or not status.restarts:
-        return booked
-    seconds = min(status.restarts[-1].seconds_to_detect or 0.0, booked.try_training)
-    return _add(booked, facts.now, training=-seconds, try_training=-seconds, recovering=seconds)
 
 
 def _went_on(facts: Facts, booked: Goodput, reached: int, resumed: int) -> Goodput:

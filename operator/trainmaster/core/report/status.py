@@ -12,11 +12,11 @@ from datetime import datetime
 from trainmaster.api.states import Phase
 from trainmaster.api.status import ReplicaStatus, TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.failures import resumption
+from trainmaster.core.failures import ledger, resumption
 from trainmaster.core.regime import beginning
 from trainmaster.core.report import conditions, goodput, history, last_lines
 from trainmaster.core.report.progress import code_of, progress
-from trainmaster.core.situation import obstacles
+from trainmaster.core.situation import obstacles, parting
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import phases
 from trainmaster.wire import names
@@ -87,7 +87,12 @@ def holds_back(facts: Facts, status: TrainingJobStatus) -> bool:
     Until then users see the CRD's default, Pending.
     """
     until = _held_back_until(facts)
-    return until is not None and facts.now < until and status.phase == Phase.PENDING and conditions.quiet(status)
+    if until is None or facts.now >= until or status.phase != Phase.PENDING:
+        return False
+    # Quiet are conditions that say only that replicas are waited for, as at every beginning.
+    always = (conditions.SPARES_READY, parting.CHECKPOINT_STORAGE)
+    told = {condition.type: condition.reason for condition in status.conditions if condition.type not in always}
+    return told == {conditions.REPLICAS_READY: conditions.WAITING, conditions.TRAINING: Phase.PENDING}
 
 
 def _held_back_until(facts: Facts) -> datetime | None:
@@ -118,11 +123,13 @@ def _phase(facts: Facts, status: TrainingJobStatus) -> Phase:
         return status.phase
     if (status.incarnations, status.absent) != (facts.status.incarnations, facts.status.absent):
         return status.phase  # the replicas that the facts speak of are not those to come
-    if beginning.may_run(facts):
-        if status.phase in phases.GATHERING:
-            return Phase.STARTING
-        return Phase.RUNNING if status.phase == Phase.STARTING and facts.regime.has_begun() else status.phase
-    return status.phase
+    # The order to run is given as soon as this phase is written.
+    may_run = facts.regime.roster is not None and not ledger.undecided(facts.status)
+    if not may_run or beginning.held_until(facts):
+        return status.phase
+    if status.phase in phases.GATHERING:
+        return Phase.STARTING
+    return Phase.RUNNING if status.phase == Phase.STARTING and facts.regime.has_begun() else status.phase
 
 
 def _started(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
@@ -153,22 +160,18 @@ def _refresh_time(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     if status.progress is None or status.progress.time is None:
         return None
     seconds = TRAINING_REFRESH_SECONDS if status.phase == Phase.RUNNING else REFRESH_SECONDS
-    if status.phase in phases.GATHERING and not _many_have_come(facts, status):
-        seconds = GATHERING_REFRESH_SECONDS
+    if status.phase in phases.GATHERING:
+        written = {names.WORKER: status.replicas, names.PARAMETER_SERVER: status.parameter_servers}
+        now = {role: _replicas(facts, status, role) for role, before in written.items() if before}
+        many_have_come_or_gone = any(  # a third of a role, since it was written
+            before is not None and 3 * abs(now[role].ready - before.ready) >= max(1, now[role].desired)
+            for role, before in written.items()
+        )
+        seconds = REFRESH_SECONDS if many_have_come_or_gone else GATHERING_REFRESH_SECONDS
     due = figures.later(status.progress.time, seconds)
     late = figures.later(due, REFRESH_SECONDS)
     left = figures.length(status.progress.eta)
     return late if left is not None and figures.later(status.progress.time, left) <= late else due
-
-
-def _many_have_come(facts: Facts, status: TrainingJobStatus) -> bool:
-    """Return whether a third of the replicas of a role have become ready, or have gone, since `status` was written."""
-    written = {names.WORKER: status.replicas, names.PARAMETER_SERVER: status.parameter_servers}
-    now = {role: _replicas(facts, status, role) for role, before in written.items() if before}
-    return any(
-        before is not None and 3 * abs(now[role].ready - before.ready) >= max(1, now[role].desired)
-        for role, before in written.items()
-    )
 
 
 def _timeless(status: TrainingJobStatus) -> TrainingJobStatus:

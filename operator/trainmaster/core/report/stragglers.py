@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from statistics import median_low
 
 from trainmaster.api.states import Phase
@@ -27,9 +26,7 @@ LEAST_SECONDS = 0.005  # per step; below that it is noise, whatever the ratio
 LEAST_SHARE = 0.7  # of a step, that a script's rank computes if the others wait for it
 SLOW_INPUT = 0.3  # of its time in which the slow rank waits for its samples
 LEAST_STEPS = 20  # steps of a try before it is judged: caches are cold and kernels are chosen
-LEAST_WORK_SECONDS = (
-    10  # that the slow rank has worked in the try: another program may have taken its core for a moment
-)
+LEAST_WORK_SECONDS = 10  # of the slow rank in the try: another program may have taken its core for a moment
 DWELL_SECONDS = 60  # a statement is kept at least for so long
 _REASON = re.compile(r"Rank(\d{1,9})IsSlow")
 
@@ -52,42 +49,46 @@ class Pace:
 def statement(facts: Facts, phase: Phase) -> Statement | None:
     """Return the condition's type, whether it holds, reason and message; None: no rank is slow, and none was before."""
     before = next((c for c in facts.status.conditions if c.type == STRAGGLING), None)
-    found = _slow(facts, before) if phase == Phase.RUNNING else None
+    age = (facts.now - before.last_transition_time).total_seconds() if before else math.inf
+    is_fresh = 0 <= age < DWELL_SECONDS
+    found = _slow(facts, is_fresh) if phase == Phase.RUNNING else None
     if found:
         pace, usual = found
-        return STRAGGLING, True, f"Rank{pace.rank}IsSlow", _sentence(pace, usual)
+        who = f"{pace.replica} rank {pace.rank}" + (f" on {pace.node}" if pace.node else "")
+        told = f"{who} works {pace.seconds:.3g} s for a step, the median rank {usual:.3g} s: the others wait for it."
+        if pace.data_share > SLOW_INPUT:
+            told += f" Its input is slow: it waits {pace.data_share:.0%} of its time for its samples."
+        return STRAGGLING, True, f"Rank{pace.rank}IsSlow", told
     if before is None:
         return None
-    if before.status == "True" and phase == Phase.RUNNING and _is_fresh(before, facts.now):
+    if before.status == "True" and phase == Phase.RUNNING and is_fresh:
         return STRAGGLING, True, before.reason, before.message
     return STRAGGLING, False, "NoRankIsSlow", "All ranks work about equally long for a step."
 
 
 def named(conditions: Iterable[Condition]) -> int | None:
     """Return the rank that a job's conditions name as slow; None where they name none."""
-    return _named(next((one for one in conditions if one.type == STRAGGLING), None))
+    told = next((one.reason for one in conditions if (one.type, one.status) == (STRAGGLING, "True")), "")
+    match = _REASON.fullmatch(told)
+    return int(match[1]) if match else None
 
 
-def _slow(facts: Facts, before: Condition | None) -> tuple[Pace, float] | None:
+def _slow(facts: Facts, is_fresh: bool) -> tuple[Pace, float] | None:
     """Return the rank to name, and the seconds that the median rank works; None where no rank is slow."""
     paces = _paces(facts)
     if len(paces) < 2:  # noqa: PLR2004  somebody to wait for it
         return None
     usual = median_low(pace.seconds for pace in paces)
-    rank = _named(before)
-    still = next((pace for pace in paces if pace.rank == rank and _is(pace, usual, WELL)), None)
-    if still:
-        return still, usual
-    if before is not None and _is_fresh(before, facts.now):
-        return None
+    named_before = named(facts.status.conditions)
+    still = next((pace for pace in paces if pace.rank == named_before), None)
     slowest = max(paces, key=lambda pace: (pace.seconds, -pace.rank))
-    return (slowest, usual) if _is(slowest, usual, SLOW) else None
-
-
-def _is(pace: Pace, usual: float, times: float) -> bool:
-    if pace.waits or pace.steps * pace.seconds < LEAST_WORK_SECONDS:
-        return False
-    return pace.seconds > times * usual and pace.seconds - usual > LEAST_SECONDS
+    # Who is named stays so down to the lower bound; what was stated just now is not replaced by another name.
+    for pace, times in ((still, WELL), (None if is_fresh else slowest, SLOW)):
+        if pace is None or pace.waits or pace.steps * pace.seconds < LEAST_WORK_SECONDS:
+            continue
+        if pace.seconds > times * usual and pace.seconds - usual > LEAST_SECONDS:
+            return pace, usual
+    return None
 
 
 def _paces(facts: Facts) -> list[Pace]:
@@ -111,21 +112,3 @@ def _paces(facts: Facts) -> list[Pace]:
         and rank.busy_seconds >= 0
         and rank.step - (rank.resumed_step or 0) >= LEAST_STEPS
     ]
-
-
-def _named(before: Condition | None) -> int | None:
-    match = _REASON.fullmatch(before.reason) if before and before.status == "True" else None
-    return int(match[1]) if match else None
-
-
-def _is_fresh(before: Condition, now: datetime) -> bool:
-    return 0 <= (now - before.last_transition_time).total_seconds() < DWELL_SECONDS
-
-
-def _sentence(pace: Pace, usual: float) -> str:
-    where = f" on {pace.node}" if pace.node else ""
-    who = f"{pace.replica} rank {pace.rank}{where}"
-    told = f"{who} works {pace.seconds:.3g} s for a step, the median rank {usual:.3g} s: the others wait for it."
-    if pace.data_share <= SLOW_INPUT:
-        return told
-    return f"{told} Its input is slow: it waits {pace.data_share:.0%} of its time for its samples."

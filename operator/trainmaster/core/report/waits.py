@@ -74,19 +74,14 @@ def waiting(ranks: Iterable[RankProgress]) -> Waiting | None:
 def step_times(ranks: Iterable[RankProgress]) -> tuple[StepTime, ...] | None:
     """Return where the seconds of a step go, on the ranks that work longest; None where none has told how long."""
     told = [rank for rank in ranks if rank.step_seconds is not None and 0 <= rank.step_seconds < math.inf]
-    longest = sorted(told, key=lambda rank: -_finite(rank.busy_seconds))[:MOST_TIMES]
-    return tuple(_step_time(rank) for rank in sorted(longest, key=lambda rank: rank.rank)) or None
-
-
-def _step_time(rank: RankProgress) -> StepTime:
-    seconds = _finite(rank.step_seconds)
-    spent = {kind.name: seconds * _share(kind, [rank]) for kind in _KINDS}
-    computing = max(0.0, seconds - sum(spent.values()))
-    return StepTime(rank=figures.count(rank.rank), computing=computing, **spent)
-
-
-def _finite(value: float | None) -> float:
-    return value if value is not None and math.isfinite(value) else 0.0
+    longest = sorted(told, key=lambda rank: -figures.seconds(rank.busy_seconds or 0.0))[:MOST_TIMES]
+    times = []
+    for rank in sorted(longest, key=lambda rank: rank.rank):
+        seconds = rank.step_seconds or 0.0
+        spent = {kind.name: seconds * _share(kind, [rank]) for kind in _KINDS}
+        computing = max(0.0, seconds - sum(spent.values()))
+        times.append(StepTime(rank=figures.count(rank.rank), computing=computing, **spent))
+    return tuple(times) or None
 
 
 def statement(facts: Facts, phase: Phase) -> Statement | None:
@@ -96,22 +91,16 @@ def statement(facts: Facts, phase: Phase) -> Statement | None:
     ranks = [rank for rank in facts.ranks if rank.step - (rank.resumed_step or 0) >= LEAST_STEPS]
     if phase == Phase.RUNNING and not ranks and before is not None:
         return WAITING, before.status == "True", before.reason, before.message
+    quickest = min((rank.step_seconds or 0.0 for rank in ranks), default=0.0)
     for kind in _KINDS if phase == Phase.RUNNING else ():
         share = _share(kind, ranks)
-        if share > (LITTLE if holds == kind.reason else MUCH) and _counts(kind, ranks):
+        counts = kind.of is max or quickest >= LEAST_STEP_SECONDS
+        if counts and share > (LITTLE if holds == kind.reason else MUCH):
             rank = max(ranks, key=lambda one, kind=kind: kind.share(one) or 0.0)  # type: ignore[misc]
             who = "Every rank" if kind.of is min else f"Rank {figures.count(rank.rank)}"
-            return (
-                WAITING,
-                True,
-                kind.reason,
-                f"{who} waits {share:.0%} of its time {kind.words}. {kind.cure(facts.job)}",
-            )
+            message = f"{who} waits {share:.0%} of its time {kind.words}. {kind.cure(facts.job)}"
+            return WAITING, True, kind.reason, message
     return (WAITING, False, "NotMuch", "No rank waits for more than a fifth of its time.") if before else None
-
-
-def _counts(kind: _Kind, ranks: list[RankProgress]) -> bool:
-    return kind.of is max or min((rank.step_seconds or 0.0 for rank in ranks), default=0.0) >= LEAST_STEP_SECONDS
 
 
 def _share(kind: _Kind, ranks: list[RankProgress]) -> float:

@@ -130,11 +130,6 @@ class Facts:
         return figures.count(min(told)) if told else None
 
     @cached_property
-    def save_seconds(self) -> float:
-        """Return how many seconds the ranks of the present attempt have stood still to save; the slowest counts."""
-        return max((figures.seconds(rank.save_seconds or 0.0) for rank in self.ranks), default=0.0)
-
-    @cached_property
     def overdue_seconds(self) -> float:
         """Return for how many seconds a step has been overdue on all ranks, as agents that are not silent report."""
         speaking = [slot.heartbeat for slot in self.slots if slot.replica and not slot.replica.silent]
