@@ -28,7 +28,12 @@ _NAMED = 4  # at most so many missing spares are named
 
 def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition, ...]:
     """Return all conditions; those whose status did not change keep their time."""
-    stated = [_replicas_ready(facts, phase), _training(facts, status, phase)]
+    training = TRAINING, phase == Phase.RUNNING, phase, f"The job is {phase}."
+    if phase == Phase.RUNNING:
+        training = TRAINING, True, phase, f"Attempt {status.attempt} trains."
+        if not trains(facts.status) and not facts.regime.takes_steps():
+            training = TRAINING, False, LOADING, f"Attempt {status.attempt} has begun; no worker trains yet."
+    stated = [_replicas_ready(facts, phase), training]
     if facts.spares and phase not in TERMINAL:
         stated.append(_spares_ready(facts))
     if phase == Phase.SUSPENDED or any(one.type == SUSPENDED for one in facts.status.conditions):
@@ -82,14 +87,6 @@ def trains(status: TrainingJobStatus) -> bool:
     """Return whether steps are made, by the written status: members that begin one by one load in phase Running."""
     stated = next((condition.status for condition in status.conditions if condition.type == TRAINING), "True")
     return status.phase == Phase.RUNNING and stated == "True"
-
-
-def _training(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[str, bool, str, str]:
-    if phase != Phase.RUNNING:
-        return TRAINING, False, phase, f"The job is {phase}."
-    if not trains(facts.status) and not facts.regime.takes_steps():
-        return TRAINING, False, LOADING, f"Attempt {status.attempt} has begun; no worker trains yet."
-    return TRAINING, True, phase, f"Attempt {status.attempt} trains."
 
 
 def _condition(facts: Facts, kind: str, holds: bool, reason: str, message: str) -> Condition:

@@ -25,14 +25,37 @@ _TOLD_ONCE = (
 
 def between(facts: Facts, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     """Return the events of this step, oldest first."""
-    old = facts.job.status
-    told = [_rewound(old, new), _obstacle(old, new), _replaced(facts, new), _alone(old, new), _phase(old, new)]
-    told += [
-        PostEvent(kind, reason, begun.message)
-        for stated, value, kind, reason in _TOLD_ONCE
-        if (begun := _stated(new, stated, value)) and not _stated(old, stated, value)
-    ]
-    told += [_stepped_in(old, new), _straggling(old, new), _edited(old, new)]
+    old, message = facts.job.status, new.message or ""
+    told: list[PostEvent | None] = []
+    restarts = new.phase == Phase.RESTARTING and new.attempt != old.attempt
+    # Agents or pods were ahead of the status: nothing was begun and no replica was made.
+    attempt_rose = old.phase == new.phase and new.attempt > max(old.attempt, 1)
+    rewound = attempt_rose or (old.message != message and message.startswith(ahead.EDITED))
+    if rewound and not restarts:
+        told.append(PostEvent("Warning", "StatusRestored", message))
+    told.append(_obstacle(old, new))
+    if restarts:  # it covers what becomes of replicas
+        told.append(PostEvent("Warning", "Restarting", f"Attempt {new.attempt}: {new.message}"))
+    else:
+        told += [None if rewound else _of_replicas(facts, new), _of_phase(old, new)]
+    for stated, value, kind, reason in _TOLD_ONCE:
+        begun = _stated(new, stated, value)
+        if begun and not _stated(old, stated, value):
+            told.append(PostEvent(kind, reason, begun.message))
+    before, slow = (_stated(status, stragglers.STRAGGLING, "True") for status in (old, new))
+    if slow and (before is None or before.reason != slow.reason):
+        told.append(PostEvent("Warning", slow.reason, slow.message))
+    # A change of the spec that pods which train have not taken yet, or that came too late.
+    earlier, edited = (
+        [
+            one.message
+            for one in status.conditions
+            if one.type == edits.SPEC_CHANGED and (one.status == "True" or one.reason == edits.JOB_ENDED)
+        ]
+        for status in (old, new)
+    )
+    if edited and edited != earlier:
+        told.append(PostEvent("Normal", edits.SPEC_CHANGED, edited[0]))
     return tuple(event for event in told if event is not None)
 
 
@@ -40,9 +63,7 @@ def _stated(status: TrainingJobStatus, kind: str, value: str) -> Condition | Non
     return next((one for one in status.conditions if (one.type, one.status) == (kind, value)), None)
 
 
-def _phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    if _restarts(old, new):
-        return PostEvent("Warning", "Restarting", f"Attempt {new.attempt}: {new.message}")
+def _of_phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
     if old.phase == new.phase:
         return None
     if new.phase in TERMINAL:
@@ -54,52 +75,26 @@ def _phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
     return None
 
 
-def _restarts(old: TrainingJobStatus, new: TrainingJobStatus) -> bool:
-    return new.phase == Phase.RESTARTING and new.attempt != old.attempt
-
-
-def _rewound(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """Return the event of a status that agents or pods were ahead of: nothing was begun and no replica was made."""
-    attempt_rose = old.phase == new.phase and new.attempt > max(old.attempt, 1)
-    says_so = old.message != new.message and (new.message or "").startswith(ahead.EDITED)
-    if _restarts(old, new) or not (attempt_rose or says_so):
-        return None
-    return PostEvent("Warning", "StatusRestored", new.message or "")
-
-
-def _replaced(facts: Facts, new: TrainingJobStatus) -> PostEvent | None:
-    """Return the event of a new incarnation; None where there is none, or the event of a restart covers it.
-
-    No replica is made for a job that has ended, for a worker that is done, or for a member that is not wanted.
-    """
-    old = facts.job.status
-    changed = [key for key, number in new.incarnations.items() if old.incarnations.get(key, 0) != number]
-    if not changed or _restarts(old, new) or _rewound(old, new) or new.phase in TERMINAL:
-        return None
-    reason = "ReplicaReplaced"
-    if all(key in new.done for key in changed):
-        reason = "WorkerFinished"
-    elif all(facts.regime.has_dismissed(key) for key in changed):
-        reason = "MemberDismissed"
-    return PostEvent("Normal", reason, new.message or ", ".join(changed))
-
-
-def _stepped_in(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """Return the event of a spare that took the place of a worker that has not come (for a lost one: `_replaced`)."""
-    if old.substitutes == new.substitutes or old.incarnations != new.incarnations or new.phase == Phase.SUSPENDED:
-        return None
-    return None if _restarts(old, new) else PostEvent("Normal", "SpareSteppedIn", new.message or "")
-
-
-def _alone(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """Return the event of a member that starts again or joins while others train. `_replaced` tells of a new pod."""
-    if old.phase != Phase.RUNNING or new.phase != Phase.RUNNING or old.starts == new.starts:
-        return None
+def _of_replicas(facts: Facts, new: TrainingJobStatus) -> PostEvent | None:
+    """Return the event of replicas that are made anew, of a member that starts again, or of a spare that steps in."""
+    old, message = facts.job.status, new.message or ""
     if old.incarnations != new.incarnations:
-        return None
-    again = any(new.starts.get(key, 0) > start for key, start in old.starts.items())
-    kind = ("Warning", "MemberRestarted") if again else ("Normal", "MemberJoined")
-    return PostEvent(*kind, new.message or ", ".join(new.starts))
+        changed = [key for key, number in new.incarnations.items() if old.incarnations.get(key, 0) != number]
+        if not changed or new.phase in TERMINAL:  # no replica is made for a job that has ended
+            return None
+        reason = "ReplicaReplaced"
+        if all(key in new.done for key in changed):  # nor for a worker that is done
+            reason = "WorkerFinished"
+        elif all(facts.regime.has_dismissed(key) for key in changed):
+            reason = "MemberDismissed"
+        return PostEvent("Normal", reason, message or ", ".join(changed))
+    if old.phase == new.phase == Phase.RUNNING and old.starts != new.starts:  # a member, while the others train
+        again = any(new.starts.get(key, 0) > start for key, start in old.starts.items())
+        kind = ("Warning", "MemberRestarted") if again else ("Normal", "MemberJoined")
+        return PostEvent(*kind, message or ", ".join(new.starts))
+    if old.substitutes != new.substitutes and new.phase != Phase.SUSPENDED:  # in for a worker that has not come
+        return PostEvent("Normal", "SpareSteppedIn", message)
+    return None
 
 
 def _obstacle(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
@@ -109,21 +104,3 @@ def _obstacle(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | Non
     if before and (before.reason, before.message) == (after.reason, after.message):
         return None
     return PostEvent("Normal" if after.reason in obstacles.LIKELY_WELL else "Warning", after.reason, after.message)
-
-
-def _straggling(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    before, after = (_stated(status, stragglers.STRAGGLING, "True") for status in (old, new))
-    if after is None or (before and before.reason == after.reason):
-        return None
-    return PostEvent("Warning", after.reason, after.message)
-
-
-def _edited(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """Return the event of a change that pods which train have not taken yet, or that came too late."""
-
-    def waits(status: TrainingJobStatus) -> str:
-        found = (one for one in status.conditions if one.type == edits.SPEC_CHANGED)
-        return next((one.message for one in found if one.status == "True" or one.reason == edits.JOB_ENDED), "")
-
-    told = waits(new)
-    return PostEvent("Normal", edits.SPEC_CHANGED, told) if told and told != waits(old) else None

@@ -6,7 +6,6 @@ The rule that recreates pods is rules/revised.py.
 from collections.abc import Sequence
 
 from trainmaster.api.states import TERMINAL, Phase
-from trainmaster.api.status import Condition
 from trainmaster.core.situation import revision
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.situation.slots import Slot
@@ -23,12 +22,30 @@ def statement(facts: Facts, phase: Phase) -> Statement | None:
     """Return what holds now; None where no pod was ever of an older spec while it trained."""
     before = next((one for one in facts.status.conditions if one.type == SPEC_CHANGED), None)
     if phase in TERMINAL:
-        return _at_the_end(before)
+        if before is None or before.status != "True":
+            return (SPEC_CHANGED, False, before.reason, before.message) if before else None
+        message = "The job ended before the change could take effect. Create another job, with checkpoint.resumeFrom."
+        return SPEC_CHANGED, False, JOB_ENDED, message
     stale = [slot for slot in facts.slots if slot.stale] if phase != Phase.SUSPENDED else []
     begun = phase in (Phase.STARTING, Phase.RUNNING)
-    if stale and (begun or before):
-        return SPEC_CHANGED, True, NEXT_ATTEMPT, _when(facts, stale, begun)
-    return (SPEC_CHANGED, False, TAKEN, "All pods are made of the present spec.") if before else None
+    if not stale or not (begun or before):
+        return (SPEC_CHANGED, False, TAKEN, "All pods are made of the present spec.") if before else None
+    what = f"{named(facts, stale)} changed"
+    if not begun:
+        message = f"{what}: attempt {facts.status.attempt} begins with pods that are all made anew."
+        return SPEC_CHANGED, True, NEXT_ATTEMPT, message
+    message = (
+        f"{what} after attempt {facts.status.attempt} had begun. All pods take it together, at the next attempt: after "
+        "a failure, a change of size or a suspension. To have it now, set spec.suspend to true and, once the phase is "
+        "Suspended, to false again."
+    )
+    keeps_its_own = facts.job.spec.training.command and facts.checkpoint is None
+    if not facts.job.spec.checkpoint.storage and not keeps_its_own:  # new pods lose what is inside the old ones
+        message += (
+            " As checkpoint.storage is unset, the checkpoints go with the pods, and training begins at step 0 then; to "
+            "keep what is trained, take the change back."
+        )
+    return SPEC_CHANGED, True, NEXT_ATTEMPT, message
 
 
 def named(facts: Facts, slots: Sequence[Slot]) -> str:
@@ -42,35 +59,3 @@ def listed(words: Sequence[str]) -> str:
     """Return the first few words, and how many there are more."""
     more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
     return ", ".join(words[:_NAMED]) + more
-
-
-def _at_the_end(before: Condition | None) -> Statement | None:
-    """Return the condition after the end: a change that came too late stays stated. None where there was none."""
-    if before is None:
-        return None
-    if before.status == "True":
-        message = "The job ended before the change could take effect. Create another job, with checkpoint.resumeFrom."
-        return SPEC_CHANGED, False, JOB_ENDED, message
-    return SPEC_CHANGED, False, before.reason, before.message
-
-
-def _when(facts: Facts, stale: list[Slot], begun: bool) -> str:
-    what = f"{named(facts, stale)} changed"
-    if not begun:
-        return f"{what}: attempt {facts.status.attempt} begins with pods that are all made anew."
-    return (
-        f"{what} after attempt {facts.status.attempt} had begun. All pods take it together, at the next attempt: after "
-        "a failure, a change of size or a suspension. To have it now, set spec.suspend to true and, once the phase is "
-        f"Suspended, to false again.{_price(facts)}"
-    )
-
-
-def _price(facts: Facts) -> str:
-    """Return the warning that new pods lose the checkpoints inside the old ones; empty where they do not."""
-    keeps_its_own = facts.job.spec.training.command and facts.checkpoint is None
-    if facts.job.spec.checkpoint.storage or keeps_its_own:
-        return ""
-    return (
-        " As checkpoint.storage is unset, the checkpoints go with the pods, and training begins at step 0 then; to "
-        "keep what is trained, take the change back."
-    )

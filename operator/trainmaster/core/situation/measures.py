@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from trainmaster.api.status import EvaluationStatus, Progress, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.situation.facts import Facts
-from trainmaster.wire.messages import Figures, RankProgress
+from trainmaster.wire.messages import RankProgress
 
 EARLY_STOPPED = "EarlyStopped"
 FIGURES_FINITE, NOT_FINITE = "FiguresFinite", "FigureNotFinite"
@@ -17,13 +17,13 @@ Statement = tuple[str, bool, str, str]
 
 def metrics(ranks: Iterable[RankProgress], before: Progress) -> dict[str, float] | None:
     """Return the newest metrics; those before where no rank says any."""
-    told = [one.metrics for one in _told(ranks) if one.metrics]
+    told = [one.figures.metrics for one in ranks if one.figures and one.figures.metrics]
     return _finite(told[0]) if told else before.metrics
 
 
 def evaluation(ranks: Iterable[RankProgress], before: Progress) -> EvaluationStatus | None:
     """Return the newest evaluation that a rank tells; that before where none tells any."""
-    told = [one.evaluation for one in _told(ranks) if one.evaluation]
+    told = [one.figures.evaluation for one in ranks if one.figures and one.figures.evaluation]
     if not told:
         return before.evaluation
     newest = max(told, key=lambda one: one.step)
@@ -45,7 +45,7 @@ def stopped(facts: Facts, status: TrainingJobStatus) -> str:
 
 def statement(facts: Facts) -> Statement | None:
     """Return the condition on figures that `stopEarly` or `checkpoint.best` looks at; None where all were finite."""
-    told = [one.evaluation for one in _told(facts.ranks) if one.evaluation]
+    told = [one.figures.evaluation for one in facts.ranks if one.figures and one.figures.evaluation]
     before = next((one for one in facts.status.conditions if one.type == FIGURES_FINITE), None)
     if not told:
         return (FIGURES_FINITE, before.status == "True", before.reason, before.message) if before else None
@@ -90,10 +90,6 @@ def reported(facts: Facts) -> Statement | None:
             "then step(n) of session.state, which looks at it."
         ),
     )
-
-
-def _told(ranks: Iterable[RankProgress]) -> list[Figures]:
-    return [rank.figures for rank in ranks if rank.figures]
 
 
 def _finite(told: Mapping[str, float | None]) -> dict[str, float]:

@@ -3,7 +3,6 @@
 The rule that ends a job because of one is rules/giving_up.py.
 """
 
-from collections.abc import Iterator
 from datetime import datetime
 
 from trainmaster.core import figures
@@ -145,12 +144,19 @@ def _counts_from(obstacle: Obstacle, since: datetime) -> datetime:
 
 def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     """Return what keeps the group from starting, and since when. What keeps only a spare from starting is left out."""
-    found = [(obstacle, _since(obstacle, facts.incomplete_since, facts.now)) for obstacle in _refused(facts)]
+    # Refusals count of what is still wanted: a replica of an empty slot, an object, or what is about neither.
+    wished = {_name(facts, slot) for slot in facts.slots if slot.replica is None} - _taken(facts)
+    wished |= {"", facts.job.name} if objects.missing(facts) else {""}
+    refused = [obstacle for obstacle in facts.observed.refused if obstacle.name in wished]
+    found = [(obstacle, _since(obstacle, facts.incomplete_since, facts.now)) for obstacle in refused]
     found += [one for slot in facts.slots if (one := of(facts, slot))]
     # Of equally grave ones the one that is written comes first, so that the status does not change with each pod.
     written = next((one.reason for one in facts.status.conditions if one.type == phases.REPLICAS_READY), "")
     found.sort(key=lambda one: (one[0].reason in LIKELY_WELL, one[0].reason != written))
-    return [(obstacle, max(since, _stood_still(facts))) for obstacle, since in found]
+    # No rank can have trained since then: obstacles from before a suspension or a failure count from it.
+    began = [facts.status.start_time, *(line.time for line in facts.status.restarts[-1:])]
+    stood_still = max((time for time in began if time and time <= facts.now), default=facts.now)
+    return [(obstacle, max(since, stood_still)) for obstacle, since in found]
 
 
 def of(facts: Facts, slot: Slot) -> tuple[Obstacle, datetime] | None:
@@ -166,19 +172,6 @@ def lasting(facts: Facts, slot: Slot) -> Obstacle | None:
     """Return what keeps this slot's replica from starting once it has lasted too long to pass by itself; else None."""
     found = of(facts, slot)
     return found[0] if found and facts.now >= _counts_from(*found) else None
-
-
-def _stood_still(facts: Facts) -> datetime:
-    """Return since when no rank can have trained: obstacles from before a suspension or a failure count from then."""
-    began = [facts.status.start_time, *(line.time for line in facts.status.restarts[-1:])]
-    return max((time for time in began if time and time <= facts.now), default=facts.now)
-
-
-def _refused(facts: Facts) -> Iterator[Obstacle]:
-    """Yield the refusals of what is still wanted: a replica of an empty slot, an object, or what is about neither."""
-    wished = {_name(facts, slot) for slot in facts.slots if slot.replica is None} - _taken(facts)
-    wished |= {"", facts.job.name} if objects.missing(facts) else {""}
-    return (obstacle for obstacle in facts.observed.refused if obstacle.name in wished)
 
 
 def nameless(facts: Facts) -> list[Slot]:

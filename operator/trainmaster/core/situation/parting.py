@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from trainmaster.api.policies import Storage
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.situation.sidecars import KEPT_SECONDS
@@ -18,9 +17,9 @@ def statement(facts: Facts, status: TrainingJobStatus) -> Statement | None:
     """Return the condition that nothing keeps what is saved, or the default; None where the job names a storage."""
     given = status.storage
     if given is not None and facts.job.spec.checkpoint.storage in (None, given):
-        message = (
-            f"spec.checkpoint.storage is not set, so the administrator's default keeps what is saved: {_place(given)}."
-        )
+        place = f"the claim {given.persistent_volume_claim.claim_name}" if given.persistent_volume_claim else "a path"
+        place = given.object_store.url if given.object_store else place
+        message = f"spec.checkpoint.storage is not set, so the administrator's default keeps what is saved: {place}."
         return CHECKPOINT_STORAGE, True, DEFAULT, message
     if not facts.observed.private_checkpoints:
         return None
@@ -36,13 +35,15 @@ def at_the_end(facts: Facts) -> str:
     lost = " The model was not kept, as spec.checkpoint.storage is not set."
     said = statement(facts, facts.status)
     model = lost if said and said[2] == NOT_SET else ""
-    beside = ", ".join(_sidecars(facts))
-    if not beside:
+    templates = (spec.template.to_dict() if spec.template else {} for spec in facts.job.spec.roles.values())
+    containers = [one for template in templates for one in (template.get("spec") or {}).get("containers") or ()]
+    sidecars = sorted({str(one.get("name")) for one in containers} - {names.MAIN_CONTAINER})
+    if not sidecars:
         return model
     return (
-        f"{model} Containers beside the trainer ({beside}) hold the pods until they end: after {KEPT_SECONDS // 60} "
-        "minutes the pods are deleted with their logs. An init container with restartPolicy: Always is ended by "
-        "Kubernetes, and the log stays."
+        f"{model} Containers beside the trainer ({', '.join(sidecars)}) hold the pods until they end: after "
+        f"{KEPT_SECONDS // 60} minutes the pods are deleted with their logs. An init container with restartPolicy: "
+        "Always is ended by Kubernetes, and the log stays."
     )
 
 
@@ -52,16 +53,3 @@ def taken_along(facts: Facts, members: Sequence[str]) -> str:
     if kind == "None" or not any(key.startswith(names.WORKER) for key in members):
         return ""
     return f" What compression {kind} had left out of gradients there, to be added to the next ones, is lost."
-
-
-def _place(storage: Storage) -> str:
-    if storage.object_store:
-        return storage.object_store.url
-    return f"the claim {storage.persistent_volume_claim.claim_name}" if storage.persistent_volume_claim else "a path"
-
-
-def _sidecars(facts: Facts) -> list[str]:
-    """Return the names of containers in pod templates beside the one that trains."""
-    templates = (spec.template.to_dict() if spec.template else {} for spec in facts.job.spec.roles.values())
-    containers = [one for template in templates for one in (template.get("spec") or {}).get("containers") or ()]
-    return sorted({str(one.get("name")) for one in containers} - {names.MAIN_CONTAINER})

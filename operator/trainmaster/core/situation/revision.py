@@ -29,7 +29,10 @@ def of(job: TrainingJob, role: str) -> str:
     for part, keys in _OF_THE_JOB.items():
         holder = spec.get(part, {}) if part else spec
         told |= {f"{part}.{key}".lstrip("."): holder[key] for key in keys if key in holder}
-    return ",".join(f"{field}={_digest(told[field])}" for field in sorted(told))
+    digests = {
+        key: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest() for key, value in told.items()
+    }
+    return ",".join(f"{field}={digests[field][:_LENGTH]}" for field in sorted(told))
 
 
 def of_all(job: TrainingJob) -> str:
@@ -46,7 +49,3 @@ def changed(before: str, after: str) -> tuple[str, ...]:
 def _set(model: Model) -> dict[str, Any]:
     """Return what differs from the defaults: a field that a later version adds changes no revision."""
     return model.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:_LENGTH]

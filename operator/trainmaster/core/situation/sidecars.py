@@ -4,10 +4,7 @@ Kubernetes ends native sidecars itself (init containers with restartPolicy Alway
 runs on and holds the pod's devices, so the pod is deleted, and its log with it (rules/finished.py, decision 0153).
 """
 
-from datetime import datetime
-
 from trainmaster.api.states import TERMINAL
-from trainmaster.api.status import Condition
 from trainmaster.core import figures
 from trainmaster.core.situation import edits
 from trainmaster.core.situation.facts import Facts
@@ -36,21 +33,16 @@ def statement(facts: Facts, phase: str) -> Statement | None:
         return None
     kept, over = keeping(facts), figures.later(ended, KEPT_SECONDS)
     if kept and facts.now >= figures.later(ended, TOLD_SECONDS):
-        return SIDECARS_ENDED, False, STILL_RUNNING, _message(kept, over)
-    return _afterwards(facts, before, over) if before else None
-
-
-def _message(kept: list[Replica], until: datetime) -> str:
-    pods = edits.listed(sorted(replica.name for replica in kept))
-    containers = edits.listed(sorted({replica.kept_by for replica in kept}))
-    return (
-        f"Training has ended, and the container {containers} runs on in {pods}. To free what they hold, the pods are "
-        f"deleted at {until:%H:%M:%S} UTC, and their logs with them: read them before with `kubectl logs`. As an init "
-        "container with restartPolicy: Always it would be ended by Kubernetes, and pods and logs would stay."
-    )
-
-
-def _afterwards(facts: Facts, before: Condition, over: datetime) -> Statement:
+        pods = edits.listed(sorted(replica.name for replica in kept))
+        containers = edits.listed(sorted({replica.kept_by for replica in kept}))
+        message = (
+            f"Training has ended, and the container {containers} runs on in {pods}. To free what they hold, the pods "
+            f"are deleted at {over:%H:%M:%S} UTC, and their logs with them: read them before with `kubectl logs`. As "
+            "an init container with restartPolicy: Always it would be ended by Kubernetes, and pods and logs would stay."
+        )
+        return SIDECARS_ENDED, False, STILL_RUNNING, message
+    if before is None:
+        return None
     if before.status == "True":
         return SIDECARS_ENDED, True, before.reason, before.message
     if facts.now < over:

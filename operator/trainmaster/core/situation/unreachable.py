@@ -36,7 +36,17 @@ def marked(job: TrainingJob, observed: Observed, now: datetime, regime: Regime) 
     if not silent or is_deaf:
         return observed.replicas
     others_wait = regime.all_wait(heard, limit)
-    return tuple(_marked(one, silent[one.uid], others_wait) if one.uid in silent else one for one in observed.replicas)
+    found = []
+    for one in observed.replicas:
+        lost = one
+        if one.uid in silent and (one.node_silent or others_wait):
+            reason, sign = AGENT_CUT_OFF, "all others wait for a step to end"
+            if one.node_silent:
+                reason, sign = NODE_SILENT, "Kubernetes says that its node does not answer"
+            message = f"nothing was heard of {one.name} for {silent[one.uid]:.0f} s, and {sign}"
+            lost = dataclasses.replace(one, deleting=True, disruption=reason, disruption_message=message)
+        found.append(lost)
+    return tuple(found)
 
 
 def _limit_seconds(job: TrainingJob) -> float:
@@ -73,13 +83,3 @@ def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
     if replica.heartbeat is not None:
         return min(replica.silent_seconds, heard)
     return heard if observed.began else 0.0
-
-
-def _marked(replica: Replica, silence: float, others_wait: bool) -> Replica:
-    if not replica.node_silent and not others_wait:
-        return replica
-    reason, sign = AGENT_CUT_OFF, "all others wait for a step to end"
-    if replica.node_silent:
-        reason, sign = NODE_SILENT, "Kubernetes says that its node does not answer"
-    message = f"nothing was heard of {replica.name} for {silence:.0f} s, and {sign}"
-    return dataclasses.replace(replica, deleting=True, disruption=reason, disruption_message=message)
