@@ -241,7 +241,7 @@ def a_job_outlives_its_ttl(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_job_goes_before_its_ttl(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finished, "_expiry", finished._ended_at)
+    patch.setattr(finished, "_expiry", lambda facts: facts.status.completion_time)
 
 
 def an_elastic_group_starts_with_fewer_than_allowed(patch: pytest.MonkeyPatch) -> None:

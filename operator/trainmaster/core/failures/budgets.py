@@ -34,34 +34,35 @@ class Stop:
 def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure, now: datetime) -> Stop | None:
     """Return why not to restart after `failure` at `now`; None: restart."""
     kind = classes.of(failure.failure_class)
-    before = _not_outrun(job, before, now)
     if kind.free:
         return None
     if kind.limit == 0:
         return Stop("BadConfiguration", kind.cure)
+    is_script = bool(job.spec.training.command)
+    meanwhile = "within a day of running" if is_script else "without progress between"
+    before = _not_outrun(job, before, now)
     if kind.repeats and times_the_same(before, failure) + 1 >= kind.repeats:
-        return Stop(failure.failure_class, _same(job, kind, failure.step))
-    limit = (kind.limit_of_scripts if job.spec.training.command else None) or kind.limit
-    if limit and own_budget_used(job, before, failure) >= limit:
-        return Stop(failure.failure_class, _too_often(job, kind, limit))
-    return _general_budget(job, before, failure.step) if kind.costs else None
-
-
-def _general_budget(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> Stop | None:
-    limit = min(job.spec.failure_policy.max_restarts, MAX_RESTARTS_KEPT)
-    if budget_used(job, before, step) < limit:
+        why = "A restart would repeat it."
+        if kind.repeats > 1:
+            times = "twice" if kind.repeats == 2 else f"{kind.repeats} times"  # noqa: PLR2004  the word for it
+            place = "" if is_script else f" at step {failure.step}"
+            why = f"The same error came {times}{place} {meanwhile}; a restart would repeat it."
+        return Stop(failure.failure_class, f"{why} {kind.cure}".strip())
+    limit = (kind.limit_of_scripts if is_script else None) or kind.limit
+    alike = [line for line in _recent(job, before, failure.step) if line.failure_class == failure.failure_class]
+    if limit and len(alike) >= limit:
+        again = "Once more" if limit == 1 else f"{limit + 1} times"
+        why = f"{again} the same kind of failure ({kind.name}) {meanwhile}. {kind.cure}".strip()
+        return Stop(failure.failure_class, why)
+    most = min(job.spec.failure_policy.max_restarts, MAX_RESTARTS_KEPT)
+    if not kind.costs or budget_used(job, before, failure.step) < most:
         return None
-    return Stop(EXHAUSTED, f"The budget of {limit} restarts (spec.failurePolicy.maxRestarts) is used up.")
+    return Stop(EXHAUSTED, f"The budget of {most} restarts (spec.failurePolicy.maxRestarts) is used up.")
 
 
 def budget_used(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> int:
     """Return the number of restarts that count: failures that cost and are not REFILL_INTERVALS checkpoints back."""
     return sum(1 for line in _recent(job, before, step) if classes.of(line.failure_class).costs)
-
-
-def own_budget_used(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure) -> int:
-    """Return the number of restarts of this class without progress."""
-    return sum(1 for line in _recent(job, before, failure.step) if line.failure_class == failure.failure_class)
 
 
 def times_the_same(before: Sequence[RestartRecord], failure: Failure) -> int:
@@ -104,28 +105,10 @@ def _not_outrun(job: TrainingJob, before: Sequence[RestartRecord], now: datetime
     if not job.spec.training.command:
         return before
     resumed = job.status.start_time or before[0].time if before else now
-    return [line for place, line in enumerate(before) if _seconds_run(before[place:], resumed, now) < REFILL_SECONDS]
-
-
-def _seconds_run(lines: Sequence[RestartRecord], resumed: datetime, now: datetime) -> float:
-    """Return the seconds since the first of these lines or the last suspension, less what failures cost since."""
-    since = max(lines[0].time, resumed)
-    return (now - since).total_seconds() - sum(line.seconds_lost or 0.0 for line in lines if line.time >= since)
-
-
-def _same(job: TrainingJob, kind: classes.FailureClass, step: int) -> str:
-    if kind.repeats == 1:
-        return f"A restart would repeat it. {kind.cure}".strip()
-    times = "twice" if kind.repeats == 2 else f"{kind.repeats} times"  # noqa: PLR2004  the word for it
-    place = "" if job.spec.training.command else f" at step {step}"
-    said = f"The same error came {times}{place} {_meanwhile(job)}; a restart would repeat it."
-    return f"{said} {kind.cure}".strip()
-
-
-def _too_often(job: TrainingJob, kind: classes.FailureClass, limit: int) -> str:
-    again = "Once more" if limit == 1 else f"{limit + 1} times"
-    return f"{again} the same kind of failure ({kind.name}) {_meanwhile(job)}. {kind.cure}".strip()
-
-
-def _meanwhile(job: TrainingJob) -> str:
-    return "within a day of running" if job.spec.training.command else "without progress between"
+    found = []
+    for place, line in enumerate(before):
+        since = max(line.time, resumed)  # the last suspension
+        lost = sum(later.seconds_lost or 0.0 for later in before[place:] if later.time >= since)
+        if (now - since).total_seconds() - lost < REFILL_SECONDS:
+            found.append(line)
+    return found

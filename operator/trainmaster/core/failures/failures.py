@@ -100,15 +100,19 @@ def of_agent(slot: Slot, attempt: int) -> Failure:
 def of_rank(slot: Slot, report: ExitReport) -> Failure:
     """Return the failure that an agent reports of one of its ranks."""
     report = tracebacks.with_error(report)
-    kind, told = class_of(report), report.error.resume_before if report.error else None
+    kind, exit_text, error = class_of(report), _exit_text(report), report.error
+    mark = kind
+    if kind not in _ALWAYS_THE_SAME:
+        mark = fingerprint.of_error(kind, error) if error else figures.legible(f"{kind}|{exit_text}")
+    told = error.resume_before if error else None
     return Failure(
         failure_class=kind,
         replica=f"{slot.key} rank {figures.count(report.rank)}",
         node=slot.replica.node if slot.replica else "",
-        exit=figures.legible(_exit_text(report)),
+        exit=figures.legible(exit_text),
         evidence=figures.legible(_evidence(report)),
         step=figures.count(report.step),
-        fingerprint=_fingerprint(kind, report),
+        fingerprint=mark,
         stacks=figures.legible(clipped(report.stacks)),
         seconds_to_detect=figures.seconds(report.overdue_seconds or 0.0),
         resume_before=figures.count(told) if told is not None else None,
@@ -122,7 +126,11 @@ def of_replica(replica: Replica, step: int) -> Failure:
     code = f"exit code {ending.exit_code}" if ending and ending.exit_code is not None else "no exit code"
     if kind == classes.REPLICA_DELETED:
         code = "deleted"
-    evidence = figures.legible(_replica_evidence(replica, kind, code)[:_MOST_EVIDENCE])
+    said = " ".join(part for part in (ending.reason, ending.message) if part) if ending else ""
+    repeats = said
+    if kind == classes.AGENT_FAILED:  # of a log only the last line repeats, as the lines before it vary
+        repeats = last_lines.last_line(ending.message if ending else said)
+    evidence = figures.legible(_replica_evidence(replica, kind, code, said)[:_MOST_EVIDENCE])
     return Failure(
         failure_class=kind,
         replica=names.replica_key(replica.role, replica.index),
@@ -130,26 +138,18 @@ def of_replica(replica: Replica, step: int) -> Failure:
         exit=code,
         evidence=evidence,
         step=step,
-        fingerprint=kind if kind in _ALWAYS_THE_SAME else f"{kind}|{code}|{_what_repeats(replica, kind)}",
+        fingerprint=kind if kind in _ALWAYS_THE_SAME else f"{kind}|{code}|{fingerprint.of_text(repeats)}",
     )
-
-
-def _what_repeats(replica: Replica, kind: str) -> str:
-    """Return the text for the fingerprint: of a log only the last line, as the lines before it vary."""
-    said = replica.ending.message if kind == classes.AGENT_FAILED and replica.ending else _said(replica)
-    return fingerprint.of_text(last_lines.last_line(said) if kind == classes.AGENT_FAILED else said)
 
 
 def of_lost(lost: Sequence[Slot], step: int) -> Failure:
     """Return one failure for all replicas lost at once: the first that the job itself caused, else the first."""
-    found = [of_replica(slot.replica, step) if slot.replica else vanished(slot, step) for slot in lost]
+    found = []
+    for slot in lost:
+        gone = f"{slot.key} (incarnation {slot.incarnation}) is gone"  # no replica exists any more
+        vanished = Failure(classes.REPLICA_DELETED, slot.key, "", "deleted", gone, step)
+        found.append(of_replica(slot.replica, step) if slot.replica else vanished)
     return min(found, key=lambda failure: failure.failure_class in classes.FREE)
-
-
-def vanished(slot: Slot, step: int) -> Failure:
-    """Return the failure of a replica that no longer exists."""
-    evidence = f"{slot.key} (incarnation {slot.incarnation}) is gone"
-    return Failure(classes.REPLICA_DELETED, slot.key, "", "deleted", evidence, step)
 
 
 def class_of(report: ExitReport) -> str:
@@ -161,7 +161,11 @@ def class_of(report: ExitReport) -> str:
     told = signatures.class_of(report.error) if report.error else ""
     if report.out_of_memory and told != classes.DEVICE_OUT_OF_MEMORY:
         return classes.OUT_OF_MEMORY
-    return told or _class_of_signal(report.signal) or _CODES.get(report.exit_code or 0, classes.PROCESS_EXIT)
+    if told or not report.signal:
+        return told or _CODES.get(report.exit_code or 0, classes.PROCESS_EXIT)
+    if report.signal in _ASKED_TO_END:
+        return classes.TERMINATED
+    return classes.CRASH if report.signal in _CRASHES else classes.SIGNAL
 
 
 def class_of_replica(replica: Replica) -> str:
@@ -199,14 +203,6 @@ def clipped(stacks: str) -> str:
     return f"{text[:_MOST_STACKS].rsplit(chr(10), 1)[0]}\n... (the rest is in the agent's log)"
 
 
-def _class_of_signal(signal: str | None) -> str:
-    if not signal:
-        return ""
-    if signal in _ASKED_TO_END:
-        return classes.TERMINATED
-    return classes.CRASH if signal in _CRASHES else classes.SIGNAL
-
-
 def _exit_text(report: ExitReport) -> str:
     if report.hung:
         return "hung"
@@ -217,10 +213,15 @@ def _exit_text(report: ExitReport) -> str:
 
 def _evidence(report: ExitReport) -> str:
     rank = figures.count(report.rank)
+    if report.error is None and report.hung:
+        waiting = ", waiting for its peers" if report.waiting else ""
+        return f"rank {rank} ended no step for too long after step {figures.count(report.step)}{waiting}"
     if report.error is None:
+        what = _SHELL.get(report.exit_code or 0)
+        cure = f": {what}; correct spec.training.command, or add it to the image" if what else ""
         said = last_lines.told(report.said)
-        ended = f"rank {rank} ended with {_exit_text(report)}{_of_shell(report)}"
-        return _hung(report) if report.hung else f"{ended}: {said}"[:_MOST_EVIDENCE] if said else ended
+        ended = f"rank {rank} ended with {_exit_text(report)}{cure}"
+        return f"{ended}: {said}"[:_MOST_EVIDENCE] if said else ended
     where = f" ({report.error.frame})" if report.error.frame else ""
     first_line = fingerprint.first_line(report.error.message)
     if report.exit_code == names.EXIT_BAD_CONFIGURATION:  # it names field and cure; our own frame does not help
@@ -228,43 +229,7 @@ def _evidence(report: ExitReport) -> str:
     return f"{report.error.type}: {first_line}{where}"[:_MOST_EVIDENCE]
 
 
-def _of_shell(report: ExitReport) -> str:
-    """Return what a shell means by its exit code; empty where it means nothing special."""
-    what = _SHELL.get(report.exit_code or 0)
-    return f": {what}; correct spec.training.command, or add it to the image" if what else ""
-
-
-def _hung(report: ExitReport) -> str:
-    waiting = ", waiting for its peers" if report.waiting else ""
-    return (
-        f"rank {figures.count(report.rank)} ended no step for too long after step {figures.count(report.step)}{waiting}"
-    )
-
-
-def _fingerprint(kind: str, report: ExitReport) -> str:
-    if kind in _ALWAYS_THE_SAME:
-        return kind
-    if report.error is None:
-        return figures.legible(f"{kind}|{_exit_text(report)}")
-    return fingerprint.of_error(kind, report.error)
-
-
-def _how_it_ended(ending: Ending, code: str) -> str:
-    """Return how it ended, with the lines of its log that may tell why, but not those that say that all goes well."""
-    signal = _KILLED.get(ending.exit_code or 0)
-    how = f"its agent was ended by {signal} ({code})" if signal else " ".join(filter(None, (ending.reason, code)))
-    how = f"{how}; {ending.suspect}" if ending.suspect else how
-    said = last_lines.told(ending.message)
-    return f"{how}; its log ends with: {said}" if said else how
-
-
-def _said(replica: Replica) -> str:
-    ending = replica.ending
-    return " ".join(part for part in (ending.reason, ending.message) if part) if ending else ""
-
-
-def _replica_evidence(replica: Replica, kind: str, code: str) -> str:
-    said = _said(replica)
+def _replica_evidence(replica: Replica, kind: str, code: str, said: str) -> str:
     if replica.disruption:
         return f"{replica.disruption}: {replica.disruption_message or said or replica.name}"
     if kind == classes.OUT_OF_MEMORY:
@@ -272,12 +237,16 @@ def _replica_evidence(replica: Replica, kind: str, code: str) -> str:
     if kind == classes.REPLICA_DELETED:
         return f"{replica.name} is being deleted"
     ending = replica.ending or Ending()
+    log = last_lines.told(ending.message)  # lines that may tell why, but not those that say that all goes well
     if kind == classes.CONFIGURATION:
-        return last_lines.why_it_cannot_start(last_lines.told(ending.message)) or "the agent refused its configuration"
+        return last_lines.why_it_cannot_start(log) or "the agent refused its configuration"
     if kind == classes.AGENT_FAILED:
         who = f"the init container {ending.container} of {replica.name}" if ending.container else replica.name
-        return f"{who} ended with {code}: {last_lines.told(ending.message) or 'it said nothing'}"
-    return f"{replica.name} ended: {_how_it_ended(ending, code)}"
+        return f"{who} ended with {code}: {log or 'it said nothing'}"
+    signal = _KILLED.get(ending.exit_code or 0)
+    how = f"its agent was ended by {signal} ({code})" if signal else " ".join(filter(None, (ending.reason, code)))
+    how = f"{how}; {ending.suspect}" if ending.suspect else how
+    return f"{replica.name} ended: {how}; its log ends with: {log}" if log else f"{replica.name} ended: {how}"
 
 
 def of_line(line: RestartRecord) -> Failure:

@@ -72,7 +72,9 @@ def _line(
     gathers = (
         symptom is None and (loads or facts.status.phase in GATHERING) and 0 < step <= resumption.fallen_from(facts)
     )
-    older = resumption.before(facts, failure)
+    older = resumption.still_before(facts)
+    if classes.of(failure.failure_class).older:  # the rank that failed knows what it has saved; agents may be late
+        older = max(1, resumes_at if failure.resume_before is None else failure.resume_before)
     decision, why = RestartDecision.RESTART, _from_where(facts, older, changed) + remark(failure)
     if stop:
         secondary = facts.regime.is_secondary(failure.failure_class)

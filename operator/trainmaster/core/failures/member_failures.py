@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from trainmaster.api.states import TERMINAL, Phase
-from trainmaster.api.status import RestartRecord, TrainingJobStatus
+from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import budgets, judgement, resumption
 from trainmaster.core.failures.failures import Failure
@@ -30,11 +30,17 @@ def after_member_failure(
     status = judgement.judged(facts, failure, changed, keep_open=True) if place is None else changed
     if status.phase in TERMINAL:
         return status
-    lines = [_without(line, members) for line in status.restarts]
+    lines = list(status.restarts)
+    for number, line in enumerate(lines):  # a member is named in one line only
+        if line.members and set(members) & set(line.members):
+            others = tuple(key for key in line.members if key not in members)
+            lines[number] = dataclasses.replace(line, members=others)
     place = len(lines) - 1 if place is None else place  # its own line is the newest
     everybody = (*(lines[place].members or ()), *members)
     remarks = f"{parting.taken_along(facts, everybody)}{judgement.remark(failure)}"
-    why = f"Starting {_they(everybody)} again alone; the others train on.{remarks}"
+    more = f" and {len(everybody) - _NAMED} more" if len(everybody) > _NAMED else ""
+    they = f"{', '.join(everybody[:_NAMED])}{more}" if len(everybody) > 1 else "it"
+    why = f"Starting {they} again alone; the others train on.{remarks}"
     lines[place] = dataclasses.replace(lines[place], members=everybody, why=why, steps_lost=0)
     message = f"{failure.replica}: {figures.sentence(failure.evidence)} {why}"
     return dataclasses.replace(status, restarts=tuple(lines), message=message)
@@ -49,34 +55,18 @@ def _line_to_join(facts: Facts, failure: Failure, members: Sequence[str]) -> int
         return None
     began = lines[place].time
     # A trouble that goes on has a line for each round: members of the one before may join this one as well.
-    others = [lines[n] for n in alike if n < place and _over(facts, n) <= began and _was_open(lines[n], began)]
+    earlier = [lines[n] for n in alike if n < place and _over(facts, n) <= began]
+    others = [  # whose members were not back yet
+        line for line in earlier if line.seconds_lost is None or figures.later(line.time, line.seconds_lost) >= began
+    ]
     again = any(set(members) & set(line.members or ()) for line in (*others, *lines[place:]))
     return place if began <= facts.now < _over(facts, place) and not again else None
-
-
-def _was_open(line: RestartRecord, then: datetime) -> bool:
-    """Return whether its members were not back yet at that time."""
-    return line.seconds_lost is None or figures.later(line.time, line.seconds_lost) >= then
 
 
 def _over(facts: Facts, place: int) -> datetime:
     """Return until when members may join a line."""
     lines = facts.status.restarts[: place + 1]
     return figures.later(budgets.restart_at(facts.job, lines) or lines[place].time, TOGETHER_SECONDS)
-
-
-def _without(line: RestartRecord, members: Sequence[str]) -> RestartRecord:
-    """Return the line without these members: a member is named in one line only."""
-    if not line.members or not set(members) & set(line.members):
-        return line
-    return dataclasses.replace(line, members=tuple(key for key in line.members if key not in members))
-
-
-def _they(members: Sequence[str]) -> str:
-    if len(members) == 1:
-        return "it"
-    more = f" and {len(members) - _NAMED} more" if len(members) > _NAMED else ""
-    return f"{', '.join(members[:_NAMED])}{more}"
 
 
 def of_all(facts: Facts, sentence: str) -> TrainingJobStatus:

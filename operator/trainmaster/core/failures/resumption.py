@@ -3,7 +3,6 @@
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.failures import classes, ledger
-from trainmaster.core.failures.failures import Failure
 from trainmaster.core.situation.facts import Facts
 
 
@@ -51,14 +50,3 @@ def doubted_attempt(status: TrainingJobStatus) -> int | None:
     """Return the attempt whose failure `status.resume_before` follows (later checkpoints are trusted); or None."""
     doubted = [line.attempt for line in status.restarts if classes.of(line.failure_class).older]
     return doubted[-1] if doubted and status.resume_before is not None else None
-
-
-def before(facts: Facts, failure: Failure) -> int | None:
-    """Return the step that the next checkpoint has to be older than; None where any will do.
-
-    The rank that failed knows what it has saved; what agents report of the storage may be late.
-    """
-    if not classes.of(failure.failure_class).older:
-        return still_before(facts)
-    known = facts.checkpoint.step if facts.checkpoint else 0
-    return max(1, known if failure.resume_before is None else failure.resume_before)

@@ -6,10 +6,9 @@ number of steps on each rank, so this is about scripts only. Called by the rules
 
 import dataclasses
 
-from trainmaster.api.status import RestartRecord
 from trainmaster.core import figures
 from trainmaster.core.failures import classes
-from trainmaster.core.failures.failures import Failure, of_line
+from trainmaster.core.failures.failures import Failure
 from trainmaster.core.situation.facts import Facts
 
 _WAITING = frozenset({classes.PEER_LOST, classes.STALLED})
@@ -38,8 +37,3 @@ def behind(facts: Facts, waiting: Failure, attempt: int) -> Failure | None:
                 fingerprint=classes.ENDED_EARLY,  # which of them ends first is chance
             )
     return None
-
-
-def behind_line(facts: Facts, line: RestartRecord) -> Failure | None:
-    """Return the end that explains the newest line of the ledger, where it was told later than what that one says."""
-    return behind(facts, of_line(line), line.attempt)

@@ -6,7 +6,6 @@ none: it stays the job's own whatever the default is later (decision 0195).
 """
 
 import dataclasses
-from datetime import datetime
 
 from trainmaster.api.policies import Storage
 from trainmaster.api.rules.template import mounts_checkpoints
@@ -31,9 +30,10 @@ def accept(facts: Facts) -> Verdict:
     storage = _default_storage(facts)
     if storage:  # before a pod is made of it: another operator may have another default
         return Verdict(status=dataclasses.replace(facts.status, storage=storage))
-    given_up = _given_up(facts)
-    if given_up is None:
-        return NOTHING
+    created, spec = figures.rfc3339(facts.job.metadata.creation_timestamp), facts.job.spec
+    if created is None or names.SUBMISSION not in facts.job.metadata.annotations or not spec.suspend:
+        return NOTHING  # all of it is there
+    given_up = figures.later(created, SUBMISSION_SECONDS)
     if facts.now < given_up:
         return Verdict(wake_at=given_up)
     message = "trainmaster submit was cut off before all of the code was there. Submit the job again."
@@ -47,11 +47,3 @@ def _default_storage(facts: Facts) -> Storage | None:
     if given is None or has_begun or spec.checkpoint.storage:
         return None
     return None if given.persistent_volume_claim and mounts_checkpoints(spec) else given
-
-
-def _given_up(facts: Facts) -> datetime | None:
-    """Return when the rest of the job is waited for no longer; None where all of it is there."""
-    created = figures.rfc3339(facts.job.metadata.creation_timestamp)
-    if created is None or names.SUBMISSION not in facts.job.metadata.annotations or not facts.job.spec.suspend:
-        return None
-    return figures.later(created, SUBMISSION_SECONDS)

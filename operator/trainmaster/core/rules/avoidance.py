@@ -11,7 +11,7 @@ import dataclasses
 from collections import Counter
 from datetime import datetime
 
-from trainmaster.api.status import RestartRecord, TrainingJobStatus
+from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import avoided, classes
 from trainmaster.core.situation import clocks
@@ -64,7 +64,9 @@ def _noticed(facts: Facts) -> TrainingJobStatus | None:
         others = sum(count for other, count in failures.items() if other != node)
         many = failures[node] >= FAILURES and others < failures[node]
         if line.seconds_lost is None and leaving and many and avoided.has_another(facts, node):
-            return _avoided(facts, line, failures[node], leaving)
+            within = figures.duration(WINDOW_SECONDS)
+            reason = f"{failures[node]} failures of this job within {within}, the last one: "
+            return avoided.avoiding(facts, node, reason + figures.sentence(line.evidence or ""), leaving)
     return None
 
 
@@ -76,11 +78,6 @@ def _by_node(facts: Facts) -> Counter[str]:
         if line.node and line.node not in known and classes.of(line.failure_class).blames_node:
             count[line.node] += 0 <= age < WINDOW_SECONDS
     return count
-
-
-def _avoided(facts: Facts, line: RestartRecord, count: int, leaving: list[Slot]) -> TrainingJobStatus:
-    reason = f"{count} failures of this job within {figures.duration(WINDOW_SECONDS)}, the last one: "
-    return avoided.avoiding(facts, line.node or "", reason + figures.sentence(line.evidence or ""), leaving)
 
 
 def _finds_no_place(facts: Facts, slot: Slot) -> bool:

@@ -10,7 +10,6 @@ from trainmaster.core import figures
 from trainmaster.core.failures import classes, failures, judgement, ledger, uneven
 from trainmaster.core.failures.failures import Failure
 from trainmaster.core.situation.facts import Facts
-from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.verdict import NOTHING, Verdict
 
 
@@ -19,7 +18,7 @@ def name_the_cause(facts: Facts) -> Verdict:
     symptom = facts.regime.to_explain()
     if symptom is None:
         return NOTHING
-    cause = _cause(facts, symptom.attempt) or uneven.behind_line(facts, symptom)
+    cause = _cause(facts, symptom.attempt) or uneven.behind(facts, failures.of_line(symptom), symptom.attempt)
     if cause:
         return Verdict(status=judgement.judged(facts, cause))
     return _wait(facts, symptom) if ledger.undecided(facts.status) else NOTHING
@@ -28,16 +27,12 @@ def name_the_cause(facts: Facts) -> Verdict:
 def _wait(facts: Facts, symptom: RestartRecord) -> Verdict:
     """Wait until all replicas have reported or are lost (rules/losses.py), `startSeconds` at most; then stop."""
     end = figures.later(symptom.time, facts.job.spec.failure_policy.start_seconds)
-    silent = [slot for slot in facts.slots if not _has_spoken(slot, symptom.attempt)]
-    if silent and symptom.time <= facts.now < end:  # a time in the future was edited by hand
+    attempt, beats = symptom.attempt, facts.heartbeats()
+    # An agent has spoken that reports how its ranks of the attempt ended, or is at a later one.
+    spoken = [beat for beat in beats if beat.attempt > attempt or (beat.exit and beat.exit.attempt == attempt)]
+    if len(spoken) < len(facts.slots) and symptom.time <= facts.now < end:  # a time in the future was edited by hand
         return Verdict(wake_at=end)
     return Verdict(status=judgement.stop_undecided(facts))
-
-
-def _has_spoken(slot: Slot, attempt: int) -> bool:
-    """Return whether its agent reported how its ranks of `attempt` ended, or is at a later attempt."""
-    beat = slot.heartbeat
-    return beat is not None and (beat.attempt > attempt or (beat.exit is not None and beat.exit.attempt == attempt))
 
 
 def _cause(facts: Facts, attempt: int) -> Failure | None:

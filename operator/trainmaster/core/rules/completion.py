@@ -25,17 +25,11 @@ def complete(facts: Facts) -> Verdict:
         message = f"{workers[0].key}, which leads the others, finished."
         return Verdict(status=ending.succeeded(facts.status, f"{message}{parting.at_the_end(facts)}", facts.now))
     message = f"All {len(finished)} workers finished." if len(finished) > 1 else "The worker finished."
+    steps, began = facts.job.spec.training.steps, facts.resumed_step
+    if steps is not None and began is not None and began > steps and not facts.job.spec.training.command:
+        beyond = f"beyond spec.training.steps ({steps}), so nothing was left to train"  # it was lowered
+        message = f"The newest checkpoint is of step {began}, {beyond}."
     early = measures.stopped(facts, facts.status)
-    said = f"{early or _nothing_to_train(facts) or message}{parting.at_the_end(facts)}"
+    said = f"{early or message}{parting.at_the_end(facts)}"
     reason = measures.EARLY_STOPPED if early else "AllWorkersFinished"
     return Verdict(status=ending.succeeded(facts.status, said, facts.now, reason))
-
-
-def _nothing_to_train(facts: Facts) -> str:
-    """Return the message where steps was lowered below what had been trained; else empty."""
-    steps, began = facts.job.spec.training.steps, facts.resumed_step
-    if steps is None or began is None or began <= steps or facts.job.spec.training.command:
-        return ""
-    return (
-        f"The newest checkpoint is of step {began}, beyond spec.training.steps ({steps}), so nothing was left to train."
-    )

@@ -16,15 +16,11 @@ def expire(facts: Facts) -> Verdict:
     end = figures.later(started, seconds)
     if facts.now < end:
         return Verdict(wake_at=end)
-    message = f"Not done within spec.activeDeadlineSeconds ({seconds} s). {_why(facts)}"
-    return Verdict(status=ending.failed(facts.status, "DeadlineExceeded", message, facts.now))
-
-
-def _why(facts: Facts) -> str:
-    """Return what the job did when its time was up, with the cure."""
     status = facts.status
-    if status.phase not in phases.GATHERING:
-        return "Raise it, or train fewer steps." if facts.job.spec.training.steps else "Raise it."
-    failure = status.restarts[-1] if ledger.is_open(status) else None
-    after = f" after {failure.replica}: {figures.sentence(failure.evidence or '')}" if failure else "."
-    return f"Attempt {status.attempt} had not begun{after} {obstacles.waiting_for(facts)}".rstrip()
+    why = "Raise it, or train fewer steps." if facts.job.spec.training.steps else "Raise it."
+    if status.phase in phases.GATHERING:
+        failure = status.restarts[-1] if ledger.is_open(status) else None
+        after = f" after {failure.replica}: {figures.sentence(failure.evidence or '')}" if failure else "."
+        why = f"Attempt {status.attempt} had not begun{after} {obstacles.waiting_for(facts)}".rstrip()
+    message = f"Not done within spec.activeDeadlineSeconds ({seconds} s). {why}"
+    return Verdict(status=ending.failed(facts.status, "DeadlineExceeded", message, facts.now))

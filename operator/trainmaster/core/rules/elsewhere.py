@@ -8,7 +8,6 @@ Where nothing starts anywhere the node is not the cause, and no replica is moved
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import avoided
 from trainmaster.core.situation import obstacles
@@ -65,7 +64,11 @@ def leave_node(facts: Facts) -> Verdict:
             hopeless = one.obstacle.reason in obstacles.HOPELESS
             due = figures.later(one.since, 0.0 if hopeless else patience)
             if due <= facts.now:
-                return Verdict(status=_left(facts, one, stuck))
+                leaving = [other.slot for other in stuck if other.node == one.node]
+                named = ", ".join(slot.key for slot in leaving)
+                reason = f"{named} could not start there: {figures.sentence(one.obstacle.message)}"
+                said = f"{named} could not start on its node. "
+                return Verdict(status=avoided.avoiding(facts, one.node, reason, leaving, said))
             wakes.append(due)
     return Verdict(wake_at=min(wakes)) if wakes else NOTHING
 
@@ -87,10 +90,3 @@ def _running(facts: Facts) -> dict[str, set[str]]:
         if slot.replica and slot.replica.alive and slot.replica.phase == ReplicaPhase.RUNNING:
             found.setdefault(slot.role, set()).add(slot.replica.node)
     return found
-
-
-def _left(facts: Facts, late: _Stuck, stuck: list[_Stuck]) -> TrainingJobStatus:
-    leaving = [one.slot for one in stuck if one.node == late.node]
-    named = ", ".join(slot.key for slot in leaving)
-    reason = f"{named} could not start there: {figures.sentence(late.obstacle.message)}"
-    return avoided.avoiding(facts, late.node, reason, leaving, f"{named} could not start on its node. ")

@@ -27,43 +27,39 @@ def finish(facts: Facts) -> Verdict:
         return Verdict(final=True)
     if facts.status.phase not in TERMINAL:
         return NOTHING
+    ended = facts.status.completion_time or facts.now
     alive = [replica for replica in facts.observed.replicas if replica.alive]
-    late = facts.now >= figures.later(_ended_at(facts), GOODBYE_SECONDS)
+    late = facts.now >= figures.later(ended, GOODBYE_SECONDS)
     deaf = [replica for replica in alive if late or replica.phase != ReplicaPhase.RUNNING]
-    actions: list[Action] = [GiveOrders(tuple((replica.uid, _goodbye(facts)) for replica in alive))] if alive else []
+    goodbye = Orders(
+        Verb.EXIT,
+        facts.status.attempt,
+        f"The job has {facts.status.phase.lower()}.",
+        exit_code=0 if facts.status.phase == Phase.SUCCEEDED else 1,
+        grace_seconds=facts.regime.goodbye_seconds(),
+    )
+    actions: list[Action] = [GiveOrders(tuple((replica.uid, goodbye) for replica in alive))] if alive else []
     kept = sidecars.keeping(facts)
-    over = facts.now >= figures.later(_ended_at(facts), sidecars.KEPT_SECONDS)
+    over = facts.now >= figures.later(ended, sidecars.KEPT_SECONDS)
     actions += [DeleteReplica(replica.name, replica.uid) for replica in deaf + (kept if over else [])]
     expiry = _expiry(facts)
     if expiry and facts.now >= expiry:
         actions.append(DeleteJob())
-    return Verdict(actions=tuple(actions), wake_at=_next_look(facts, alive, kept, expiry), final=True)
-
-
-def _goodbye(facts: Facts) -> Orders:
-    code = 0 if facts.status.phase == Phase.SUCCEEDED else 1
-    return Orders(
-        Verb.EXIT,
-        facts.status.attempt,
-        f"The job has {facts.status.phase.lower()}.",
-        exit_code=code,
-        grace_seconds=facts.regime.goodbye_seconds(),
-    )
-
-
-def _ended_at(facts: Facts) -> datetime:
-    return facts.status.completion_time or facts.now
+    return Verdict(actions=tuple(actions), wake_at=_next_look(facts.now, ended, alive, kept, expiry), final=True)
 
 
 def _expiry(facts: Facts) -> datetime | None:
-    seconds = facts.job.spec.ttl_seconds_after_finished
-    return None if seconds is None else figures.later(_ended_at(facts), seconds)
+    """Return when the job itself is deleted; None: not at all."""
+    seconds, ended = facts.job.spec.ttl_seconds_after_finished, facts.status.completion_time or facts.now
+    return None if seconds is None else figures.later(ended, seconds)
 
 
-def _next_look(facts: Facts, alive: list[Replica], kept: list[Replica], expiry: datetime | None) -> datetime | None:
-    told, over = (figures.later(_ended_at(facts), s) for s in (sidecars.TOLD_SECONDS, sidecars.KEPT_SECONDS))
+def _next_look(
+    now: datetime, ended: datetime, alive: list[Replica], kept: list[Replica], expiry: datetime | None
+) -> datetime | None:
+    told, over = (figures.later(ended, seconds) for seconds in (sidecars.TOLD_SECONDS, sidecars.KEPT_SECONDS))
     moments = [expiry] if expiry else []
-    moments += [figures.later(_ended_at(facts), GOODBYE_SECONDS)] if alive else []
-    moments += [told if told > facts.now else over] if kept else []
-    soonest = figures.later(facts.now, AGAIN_SECONDS)
-    return min((moment if moment > facts.now else soonest for moment in moments), default=None)
+    moments += [figures.later(ended, GOODBYE_SECONDS)] if alive else []
+    moments += [told if told > now else over] if kept else []
+    soonest = figures.later(now, AGAIN_SECONDS)
+    return min((moment if moment > now else soonest for moment in moments), default=None)

@@ -21,19 +21,13 @@ def look_after(facts: Facts) -> Verdict:
     there = facts.regime.apart()
     if not there:
         return NOTHING
-    lost = [slot for slot in there if _lost(facts, slot)]
+    # An absent replica of a slot that has not joined has only not come yet.
+    lost = [slot for slot in there if (not slot.replica.alive if slot.replica else slot.key in facts.status.starts)]
     died = [slot for slot in membership.members(facts) if membership.is_at(facts, slot, AgentState.FAILED)]
     status = (
         _dismissed(facts) or _replaced(facts, lost, died) or _again(facts, died) or _joined(facts) or _begun_anew(facts)
     )
     return Verdict(status=status) if status else NOTHING
-
-
-def _lost(facts: Facts, slot: Slot) -> bool:
-    """Return whether the slot's replica is lost; an absent one of a slot that has not joined has only not come yet."""
-    if slot.replica is None:
-        return slot.key in facts.status.starts
-    return not slot.replica.alive
 
 
 def _dismissed(facts: Facts) -> TrainingJobStatus | None:

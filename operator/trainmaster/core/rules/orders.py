@@ -29,13 +29,6 @@ def _stand_by(facts: Facts) -> Orders:
     return Orders(Verb.WAIT, facts.status.attempt, f"Attempt {facts.status.attempt}: standing by as a spare.")
 
 
-def _grace_seconds(facts: Facts) -> float:
-    """Return the seconds from SIGTERM to SIGKILL: enough to save where a group grows or its pods are recreated."""
-    forgets = facts.job.spec.elasticity is not None or any(slot.stale for slot in facts.slots)
-    saves = forgets and not ledger.is_open(facts.status)
-    return max(SAVE_SECONDS, grace.to_save(facts.status)) if saves else Orders.grace_seconds
-
-
 def _orders(facts: Facts) -> Orders:
     attempt, roster = facts.status.attempt, facts.regime.roster
     if ledger.undecided(facts.status):
@@ -46,8 +39,12 @@ def _orders(facts: Facts) -> Orders:
         return Orders(
             Verb.WAIT, attempt, f"Attempt {attempt}: begins {seconds} after the failure, which may pass by then."
         )
+    # From SIGTERM to SIGKILL: enough to save where a group grows or its pods are recreated.
+    forgets = facts.job.spec.elasticity is not None or any(slot.stale for slot in facts.slots)
+    saves = forgets and not ledger.is_open(facts.status)
+    grace_seconds = max(SAVE_SECONDS, grace.to_save(facts.status)) if saves else Orders.grace_seconds
     if roster is None:
         # One sentence for the whole wait: naming missing replicas would wake every agent whenever one reports.
         why = f"Attempt {attempt}: waiting until all {len(facts.slots)} replicas are here."
-        return Orders(Verb.WAIT, attempt, why, grace_seconds=_grace_seconds(facts))
-    return facts.regime.order_to_run(roster, _grace_seconds(facts))
+        return Orders(Verb.WAIT, attempt, why, grace_seconds=grace_seconds)
+    return facts.regime.order_to_run(roster, grace_seconds)

@@ -28,7 +28,9 @@ def take_spec(facts: Facts) -> Verdict:
     Ranks of the last attempt may still save, and their agents still report why it ended.
     """
     old = [slot for slot in _idle(facts) if slot.stale]
-    if old and any(_runs_ranks(slot) for slot in old):
+    # Their agents still end ranks of an older attempt, as far as they are heard.
+    heard = [slot.heartbeat for slot in old if slot.replica and not slot.replica.silent]
+    if any(beat and beat.state == AgentState.RUNNING for beat in heard):
         return Verdict(wake_at=figures.later(facts.now, LOOK_SECONDS))
     if old:
         return Verdict(status=_made_anew(facts, old))
@@ -52,13 +54,6 @@ def _idle(facts: Facts) -> list[Slot]:
     if facts.status.phase not in phases.GATHERING or ledger.undecided(facts.status):
         return beside
     return [*facts.regime.group(), *beside]
-
-
-def _runs_ranks(slot: Slot) -> bool:
-    """Return whether its agent still ends ranks of an older attempt, as far as it is heard."""
-    beat = slot.heartbeat
-    silent = slot.replica is None or slot.replica.silent
-    return beat is not None and beat.state == AgentState.RUNNING and not silent
 
 
 def _made_anew(facts: Facts, old: list[Slot]) -> TrainingJobStatus:

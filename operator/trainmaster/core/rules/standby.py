@@ -35,16 +35,23 @@ def look_after(facts: Facts) -> Verdict:
         message = f"{evidence} It stood by as a spare: training is not disturbed. Replacing it."
         status = dataclasses.replace(facts.status, incarnations=facts.replacing(lost), message=message)
         return Verdict(status=status)
-    return _filled(facts) if spares.ready(facts) else NOTHING
+    return _filled(facts) if any(slot.ready for slot in facts.spares) else NOTHING
 
 
 def _filled(facts: Facts) -> Verdict:
     """Fill empty places with spares: at once where the group does without, else when the worker's time is up."""
     empty = [slot for slot in facts.left_out if not slot.ready]
     echo = ledger.unexplained(facts.status) is not None
-    missing = _missing(facts)
+    missing: list[Slot] = []  # none is waited for while a cause is awaited that decides whether to go on
+    if facts.status.phase in phases.GATHERING and not ledger.undecided(facts.status):
+        missing = [slot for slot in facts.missing if slot.role == names.WORKER]
     due = figures.later(facts.incomplete_since, ECHO_SECONDS if echo else PATIENCE_SECONDS)
-    empty += [slot for slot in missing if facts.now >= due or (not echo and _only_just_made(facts, slot))]
+    for slot in missing:
+        is_pending = slot.replica is None or slot.replica.phase == ReplicaPhase.PENDING
+        # It replaces one that was lost when no spare was ready.
+        only_just_made = facts.status.phase == Phase.RESTARTING and is_pending
+        if facts.now >= due or (only_just_made and not echo):
+            empty.append(slot)
     if not empty:
         return Verdict(wake_at=due) if missing else NOTHING
     exchange = spares.step_in(facts, empty)
@@ -52,18 +59,4 @@ def _filled(facts: Facts) -> Verdict:
         status=dataclasses.replace(
             exchange.written(facts.status), message=f"{empty[0].key} has not come. {exchange.sentence}"
         )
-    )
-
-
-def _missing(facts: Facts) -> list[Slot]:
-    """Return the workers that a group waits for; none while a cause is awaited that decides whether to go on."""
-    if facts.status.phase not in phases.GATHERING or ledger.undecided(facts.status):
-        return []
-    return [slot for slot in facts.missing if slot.role == names.WORKER]
-
-
-def _only_just_made(facts: Facts, slot: Slot) -> bool:
-    """Return whether the replica has not started yet: it replaces one that was lost when no spare was ready."""
-    return facts.status.phase == Phase.RESTARTING and (
-        slot.replica is None or slot.replica.phase == ReplicaPhase.PENDING
     )

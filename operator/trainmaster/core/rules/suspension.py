@@ -41,25 +41,21 @@ def _is_kept(facts: Facts, replica: Replica) -> bool:
 
 def _suspended(facts: Facts) -> TrainingJobStatus:
     """Return the suspended status. Ranks that may run end with their replicas, so the next start is a new attempt."""
+    spec = facts.job.spec
+    afterwards = (  # checkpoints inside the pods go with them
+        "set to false, the job begins anew on a cluster: without spec.checkpoint.storage its checkpoints were inside "
+        "the pods."
+    )
+    if spec.checkpoint.storage:
+        afterwards = "set it to false to go on from the newest checkpoint."
+    if spec.training.command and facts.checkpoint is None:
+        afterwards = "set it to false to start the command again."
     may_run = facts.status.phase not in phases.GATHERING  # an agent may have begun without having reported it
     return dataclasses.replace(
         ledger.overtaken(facts.status, "suspended"),
         phase=Phase.SUSPENDED,
-        message=f"Suspended by spec.suspend; {_afterwards(facts)}",
+        message=f"Suspended by spec.suspend; {afterwards}",
         attempt=facts.status.attempt + (1 if may_run else 0),
         absent=(),
         substitutes={},
-    )
-
-
-def _afterwards(facts: Facts) -> str:
-    """Return what setting it to false will do. Checkpoints inside the pods went with them."""
-    spec = facts.job.spec
-    if spec.training.command and facts.checkpoint is None:
-        return "set it to false to start the command again."
-    if spec.checkpoint.storage:
-        return "set it to false to go on from the newest checkpoint."
-    return (
-        "set to false, the job begins anew on a cluster: without spec.checkpoint.storage its checkpoints were inside "
-        "the pods."
     )

@@ -52,19 +52,14 @@ class Facts:
     @cached_property
     def wanted(self) -> tuple[Slot, ...]:
         """Return the group that the spec asks for, in rank order: workers by place, then parameter servers."""
-        workers = [self._slot(names.WORKER, index) for index in self.seats]
+        workers = [self._slot(names.WORKER, index) for index in self.regime.seats()]
         servers = [self._slot(names.PARAMETER_SERVER, index) for index in range(self.job.spec.servers)]
         return (*workers, *servers)
 
     @cached_property
-    def seats(self) -> tuple[int, ...]:
-        """Return the index of the worker at each place of the group."""
-        return self.regime.seats()
-
-    @cached_property
     def spares(self) -> tuple[Slot, ...]:
         """Return the workers beside the group that stand by, outside of the roster."""
-        beside = places.standing_by(self.seats, self.job.spec.spares)
+        beside = places.standing_by(self.regime.seats(), self.job.spec.spares)
         return tuple(self._slot(names.WORKER, index, spare=True) for index in beside)
 
     @cached_property

@@ -38,7 +38,8 @@ def statement(facts: Facts, phase: str) -> Statement | None:
         message = (
             f"Training has ended, and the container {containers} runs on in {pods}. To free what they hold, the pods "
             f"are deleted at {over:%H:%M:%S} UTC, and their logs with them: read them before with `kubectl logs`. As "
-            "an init container with restartPolicy: Always it would be ended by Kubernetes, and pods and logs would stay."
+            "an init container with restartPolicy: Always it would be ended by Kubernetes, and pods and logs would "
+            "stay."
         )
         return SIDECARS_ENDED, False, STILL_RUNNING, message
     if before is None:

@@ -32,30 +32,21 @@ class Exchange:
 
 def step_in(facts: Facts, leaving: Sequence[Slot], barred: Collection[str] = ()) -> Exchange:
     """Return the exchange: the best spares take these workers' places in order, except spares on `barred` nodes."""
-    workers = [slot for slot in leaving if slot.role == names.WORKER]
-    found = _best_first(facts, {slot.replica.node for slot in leaving if slot.replica}, barred)
-    pairs = dict(zip((slot.key for slot in workers), found, strict=False))
-    if not pairs:
-        return Exchange()
-    index_of = {old: new.index for old, new in pairs.items()}
-    seats = tuple(index_of.get(places.name_of(index), index) for index in facts.seats)
-    absent = tuple(pairs[key].key if key in pairs else key for key in facts.status.absent)
-    told = ", ".join(f"{new.key} takes the place of {old}" for old, new in pairs.items())
-    return Exchange(places.written(seats), absent, f"Spare {told}.")
-
-
-def ready(facts: Facts) -> bool:
-    """Return whether a spare could take a place now."""
-    return any(slot.ready for slot in facts.spares)
-
-
-def _best_first(facts: Facts, nodes: Collection[str], barred: Collection[str]) -> list[Slot]:
-    """Return the spares, best first: on other nodes than those that leave, as the whole node may be lost, and warm."""
+    nodes = {slot.replica.node for slot in leaving if slot.replica}
     avoided = {node.node for node in facts.status.avoided_nodes}
 
-    def worse(slot: Slot) -> tuple[bool, bool, bool, int]:
+    def rank(slot: Slot) -> tuple[bool, bool, bool, int]:
+        # The best are on other nodes than those that leave, as the whole node may be lost, and warm.
         node = slot.replica.node if slot.replica else ""
         return node in nodes, node in avoided, not (slot.heartbeat and slot.heartbeat.warm), slot.index
 
     able = [slot for slot in facts.spares if slot.ready and slot.replica and slot.replica.node not in barred]
-    return sorted(able, key=worse)
+    workers = [slot for slot in leaving if slot.role == names.WORKER]
+    pairs = dict(zip((slot.key for slot in workers), sorted(able, key=rank), strict=False))
+    if not pairs:
+        return Exchange()
+    index_of = {old: new.index for old, new in pairs.items()}
+    seats = tuple(index_of.get(places.name_of(index), index) for index in facts.regime.seats())
+    absent = tuple(pairs[key].key if key in pairs else key for key in facts.status.absent)
+    told = ", ".join(f"{new.key} takes the place of {old}" for old, new in pairs.items())
+    return Exchange(places.written(seats), absent, f"Spare {told}.")

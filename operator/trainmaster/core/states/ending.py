@@ -11,13 +11,9 @@ def succeeded(
     status: TrainingJobStatus, message: str, now: datetime, reason: str = "AllWorkersFinished"
 ) -> TrainingJobStatus:
     """Return the status of a job that succeeded."""
-    return _ended(status, Phase.SUCCEEDED, reason, message, now)
+    return dataclasses.replace(status, phase=Phase.SUCCEEDED, reason=reason, message=message, completion_time=now)
 
 
 def failed(status: TrainingJobStatus, reason: str, message: str, now: datetime) -> TrainingJobStatus:
     """Return the status of a job that failed: CamelCase `reason`, and a sentence that names cause and cure."""
-    return _ended(status, Phase.FAILED, reason, message, now)
-
-
-def _ended(status: TrainingJobStatus, phase: Phase, reason: str, message: str, now: datetime) -> TrainingJobStatus:
-    return dataclasses.replace(status, phase=phase, reason=reason, message=message, completion_time=now)
+    return dataclasses.replace(status, phase=Phase.FAILED, reason=reason, message=message, completion_time=now)
