@@ -10,6 +10,7 @@ from trainmaster.advice.told import told
 from trainmaster.advice.units import in_bytes, in_numbers
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import ReplicaSpec
+from trainmaster.api.supported import not_yet_supported
 from trainmaster.wire import launchers, names, strategies, torchrun
 
 Section = tuple[str, list[str]]
@@ -55,7 +56,7 @@ def _strategy(job: TrainingJob) -> Iterator[str]:
     chosen = ", ".join(f"{name}: {value}" for name, value in strategy.options.items() if value is not None)
     if chosen:
         yield f"Options: {chosen}."
-    for refusal in job.spec.not_yet_supported():
+    for refusal in not_yet_supported(job.spec):
         yield f"But {refusal.field}: {refusal.message}."
 
 

@@ -16,7 +16,6 @@ from trainmaster.api.replicas import ReplicaSpec, ServerSpec
 from trainmaster.api.sizes import fit_a_spec
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.api.strategy import Strategy
-from trainmaster.api.supported import Refusal, not_yet_supported
 from trainmaster.api.training import Training
 from trainmaster.wire import frameworks, names
 from trainmaster.wire.strategies import WHOLE_MODELS
@@ -107,10 +106,6 @@ checkpoint.storage on a cluster: checkpoints inside the pods go with them, and t
     def led(self) -> bool:
         """Return whether the first worker's end is the end of the job: the other replicas serve it."""
         return frameworks.is_led(self.training.framework, self.strategy.type)
-
-    def not_yet_supported(self) -> tuple[Refusal, ...]:
-        """Return the fields that this version does not support yet, with messages; empty if there are none."""
-        return not_yet_supported(self)
 
 
 class Metadata(Model):

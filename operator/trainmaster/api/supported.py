@@ -3,13 +3,10 @@
 A condition of the job and `trainmaster check` show the same sentences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from trainmaster.api.job import TrainingJobSpec
+from trainmaster.api.job import TrainingJobSpec
 
 
 class Refusal(NamedTuple):

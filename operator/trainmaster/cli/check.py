@@ -11,6 +11,7 @@ from typing import Any
 from trainmaster.api.document import load, load_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
+from trainmaster.api.supported import not_yet_supported
 from trainmaster.cli.script_imports import hint_of
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.wire.frameworks import TORCH
@@ -78,7 +79,7 @@ def _as_json(path: str, result: TrainingJob | list[Problem]) -> dict[str, Any]:
 
 def _notes(job: TrainingJob, folder: Path) -> list[dict[str, str]]:
     """Return what is no mistake, but what the user should know before the job runs. `folder` is the file's."""
-    notes = [{"path": field, "message": message} for field, message in job.spec.not_yet_supported()]
+    notes = [{"path": field, "message": message} for field, message in not_yet_supported(job.spec)]
     if job.spec.checkpoint.storage is None:
         notes.append({"path": "spec.checkpoint.storage", "message": NOT_KEPT})
     notes += _images_without_the_framework(job)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainmaster.api.problem import reason
+from trainmaster.api.supported import not_yet_supported
 from trainmaster.cli.interrupts import Interrupts, ignore
 from trainmaster.cli.process_output import ProcessOutputs
 from trainmaster.cli.terminal import complain
@@ -101,7 +102,7 @@ class Run:
             job = load_or_report(self.path, changes=self.changes)  # prints the same messages as `trainmaster check`
             if job is None:
                 return EXIT_INVALID
-            later = [f"{self.path}: {field}: {why}" for field, why in job.spec.not_yet_supported()]
+            later = [f"{self.path}: {field}: {why}" for field, why in not_yet_supported(job.spec)]
             if later:
                 return _refuse("\n".join(later))
             try:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from trainmaster.api.document import load_data, read_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
+from trainmaster.api.supported import not_yet_supported
 from trainmaster.cli import bundling
 from trainmaster.cli.check import NOT_KEPT, report_problems
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD, EXIT_INVALID
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if data is None:
         return EXIT_INVALID
     job = TrainingJob.parse(data)
-    later = [f"{options.job}: {field}: {why}" for field, why in job.spec.not_yet_supported()]
+    later = [f"{options.job}: {field}: {why}" for field, why in not_yet_supported(job.spec)]
     if later:
         complain(*later)
         return EXIT_INVALID

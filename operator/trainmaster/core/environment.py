@@ -23,12 +23,13 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
     training, checkpoint = job.spec.training, job.spec.checkpoint
     objects = checkpoint.storage.object_store if checkpoint.storage else None
     resume = checkpoint.resume_from
+    slots = job.spec.workers.gpus or asked_cores(job, names.WORKER)
     return TrainingPlan(
         strategy=job.spec.strategy.type,
         strategy_options=job.spec.strategy.options,
         task=training.task,
         command=tuple(training.command or ()),
-        slots=_slots(job) if frameworks.FRAMEWORKS[training.framework].has_slots else None,
+        slots=slots if frameworks.FRAMEWORKS[training.framework].has_slots else None,
         framework=None if training.framework == frameworks.TORCH else training.framework,
         arguments=dict(training.arguments or {}),
         steps=training.steps or 0,
@@ -82,13 +83,12 @@ def _brought(training: Training) -> dict[str, Any]:
     }
 
 
-def _slots(job: TrainingJob) -> int | None:
-    return job.spec.workers.gpus or asked_cores(job, names.WORKER)
-
-
 def agent_environment(job: TrainingJob, role: str, index: int, incarnation: int) -> dict[str, str]:
     """Return the variables that both platforms set alike."""
-    ranks = job.spec.ranks_each if role == names.WORKER else 1
+    ranks, cores = job.spec.ranks_each if role == names.WORKER else 1, asked_cores(job, role)
+    # A rank's share of the cores that the spec asks for (decision 0011). The node's own number of cores is never used:
+    # sums over another number of threads differ in their last bits. `reproducible` means any world size.
+    threads = 1 if job.spec.reproducible else max(1, (cores or 1) // ranks)
     return {
         names.ENV_JOB: f"{job.namespace}/{job.name}",
         names.ENV_JOB_UID: job.uid,
@@ -96,9 +96,9 @@ def agent_environment(job: TrainingJob, role: str, index: int, incarnation: int)
         names.ENV_INDEX: str(index),
         names.ENV_INCARNATION: str(incarnation),
         names.ENV_RANKS: str(ranks),
-        names.ENV_THREADS: str(_threads(job, role, ranks)),
+        names.ENV_THREADS: str(threads),
         names.ENV_TRAINING: codec.encode(training_plan(job)).decode(),
-        **({names.ENV_CORES: str(cores)} if (cores := asked_cores(job, role)) else {}),
+        **({names.ENV_CORES: str(cores)} if cores else {}),
     }
 
 
@@ -106,13 +106,3 @@ def asked_cores(job: TrainingJob, role: str) -> int | None:
     """Return how many whole cores the spec asks for a replica, at least one; None where it asks for none."""
     asked = re.fullmatch(r"(\d+)(?:\.\d+)?(m?)", str(job.spec.roles[role].cores))
     return max(1, int(asked[1]) // (1000 if asked[2] else 1)) if asked else None
-
-
-def _threads(job: TrainingJob, role: str, ranks: int) -> int:
-    """Return a rank's share of the cores that the spec asks for (decision 0011).
-
-    The node's own number of cores is never used: sums over another number of threads differ in their last bits.
-    """
-    if job.spec.reproducible:
-        return 1  # whatever the world size: the bits must not depend on it
-    return max(1, (asked_cores(job, role) or 1) // ranks)

@@ -31,7 +31,7 @@ class Founding(Together):
     @cached_property
     def roster(self) -> Roster | None:
         facts = self.facts
-        return roster.of_members(facts, facts.slots, roster.meeting(facts)) if facts.complete else None
+        return None if facts.missing else roster.of_members(facts, facts.slots, roster.meeting(facts))
 
     def seats(self) -> tuple[int, ...]:
         return places.seated(self.facts.job.spec.workers.replicas, {})

@@ -6,7 +6,7 @@ may: where it is lost together with its copy, all are set back to a checkpoint, 
 they went on.
 """
 
-from trainmaster.api.status import RestartRecord, TrainingJobStatus
+from trainmaster.api.status import RestartRecord
 from trainmaster.core.failures import ledger, lost_steps
 from trainmaster.core.failures.ledger import Lines
 from trainmaster.core.regime import membership
@@ -26,19 +26,6 @@ def closed(facts: Facts, lines: Lines) -> Lines:
         else:
             found.append(line)
     return tuple(found)
-
-
-def newly_closed(before: Lines, after: Lines) -> Lines:
-    """Return the lines of members that are over in `after` and were not in `before`, where nothing else has changed."""
-    opened = {place for place, line in enumerate(before) if line.seconds_lost is None}
-    over = (line for place, line in enumerate(after) if place in opened and line.seconds_lost is not None)
-    return tuple(line for line in over if line.members is not None)
-
-
-def stands_still(status: TrainingJobStatus) -> bool:
-    """Return whether no step can end: a server is away, and each step needs all of them."""
-    missed = (key for line in status.restarts if line.seconds_lost is None for key in line.members or ())
-    return any(key.startswith(names.PARAMETER_SERVER) for key in missed)
 
 
 def _named(facts: Facts, line: RestartRecord) -> list[Slot]:

@@ -4,6 +4,7 @@ from typing import Literal
 
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
+from trainmaster.api.supported import not_yet_supported
 from trainmaster.core.report import saving, stragglers, tracking, waits
 from trainmaster.core.situation import edits, measures, obstacles, parting, sidecars
 from trainmaster.core.situation.facts import Facts
@@ -54,7 +55,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition
     if phase in TERMINAL:
         ended = status.reason or phase, status.message or ""
         stated += [(phase, True, *ended), (FINISHED, True, *ended)]
-    later = facts.job.spec.not_yet_supported()
+    later = not_yet_supported(facts.job.spec)
     if later:
         refused = status.reason == NOT_YET_SUPPORTED  # else the field was added after the job had begun
         reason = NOT_YET_SUPPORTED if refused else "FieldsIgnored"

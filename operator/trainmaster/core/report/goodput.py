@@ -19,9 +19,9 @@ from trainmaster.api.states import Phase
 from trainmaster.api.status import Goodput, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import ledger, resumption
-from trainmaster.core.regime import returning
 from trainmaster.core.report import conditions
 from trainmaster.core.situation.facts import Facts
+from trainmaster.wire import names
 
 WAITING, STARTING, TRAINING, RECOVERING = "waiting", "starting", "training", "recovering"
 
@@ -50,8 +50,13 @@ def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     if not _trains(facts, facts.status):
         went_on = _went_on(facts, booked, resumption.reached(facts), resumption.resumed_at(facts))
         return dataclasses.replace(went_on, try_saving=0.0)  # its ranks are new
-    over = returning.newly_closed(facts.status.restarts, status.restarts)
-    set_back = max(over, key=lambda line: line.steps_lost or 0, default=None)
+    # Lines of members that are over now, and were not before. Servers lost with their copies set all back.
+    before = facts.status.restarts
+    opened = {place for place, line in enumerate(before) if line.seconds_lost is None}
+    over = [line for place, line in enumerate(status.restarts) if place in opened and line.seconds_lost is not None]
+    set_back = max(
+        (line for line in over if line.members is not None), key=lambda line: line.steps_lost or 0, default=None
+    )
     if set_back is None or not set_back.steps_lost:
         return booked
     return _went_on(facts, booked, set_back.step, set_back.step - set_back.steps_lost)
@@ -73,8 +78,9 @@ def _booked(facts: Facts, before: Goodput) -> Goodput:
         account = STARTING
     if account == STARTING and ledger.is_open(facts.status):
         account = RECOVERING
-    if account == TRAINING and returning.stands_still(facts.status):
-        account = RECOVERING
+    missed = [key for line in facts.status.restarts if line.seconds_lost is None for key in line.members or ()]
+    if account == TRAINING and any(key.startswith(names.PARAMETER_SERVER) for key in missed):
+        account = RECOVERING  # no step can end: each needs all servers
     if account != TRAINING:
         return _add(before, facts.now, **{account: seconds})
     # Ranks report for how many seconds of the try they stood still to save; the slowest counts.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from trainmaster.api.states import TERMINAL, RestartDecision
-from trainmaster.api.status import Goodput, RestartRecord, StepTime, TrainingJobStatus
+from trainmaster.api.status import RestartRecord, StepTime, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import classes
 
@@ -52,7 +52,10 @@ def _lines(status: TrainingJobStatus, name: str) -> Iterator[str]:
     for time in (status.progress.step_times if status.progress else None) or ():
         yield _step_time(time)
     if status.goodput and status.goodput.total > 0:
-        yield _accounts(status.goodput)
+        spent = status.goodput
+        parts = [(getattr(spent, account), words) for account, words in _ACCOUNTS]
+        told = [f"{words} {_seconds(value)} ({100 * value / spent.total:.0f}%)" for value, words in parts if value > 0]
+        yield f"Of {_seconds(spent.total)}: {', '.join(told)}."
 
 
 def _beginning(status: TrainingJobStatus, name: str) -> str:
@@ -72,20 +75,17 @@ def _failure(line: RestartRecord) -> Iterator[str]:
     yield f"    Evidence: {line.evidence or 'none'}"
     kind = classes.BY_NAME.get(line.failure_class)
     if kind:
-        yield f"    Class {kind.name}: {figures.sentence(kind.means)} {_budget(kind)}"
+        budget = "Restarts do not help against it." if kind.limit == 0 else "It costs no budget."
+        if kind.limit:
+            budget = f"It has a budget of its own: {_number(kind.limit, 'restart')} without progress."
+        if kind.costs:
+            budget = "It counts against spec.failurePolicy.maxRestarts."
+        yield f"    Class {kind.name}: {figures.sentence(kind.means)} {budget}"
     yield f"    Cost: {_cost(line)}"
     yield f"    {_DECISIONS[line.decision] if line.decision else 'Nothing was decided'}: {line.why}"
     if line.stacks:
         yield "    Where it stood:"
         yield from (f"        {text}" for text in line.stacks.splitlines())
-
-
-def _budget(kind: classes.FailureClass) -> str:
-    if kind.costs:
-        return "It counts against spec.failurePolicy.maxRestarts."
-    if kind.limit:
-        return f"It has a budget of its own: {_number(kind.limit, 'restart')} without progress."
-    return "Restarts do not help against it." if kind.limit == 0 else "It costs no budget."
 
 
 def _cost(line: RestartRecord) -> str:
@@ -118,17 +118,9 @@ def _step_time(time: StepTime) -> str:
     )
     whole = sum(seconds or 0.0 for seconds, _ in parts)
     told = ", ".join(f"{seconds:.3g} s {words}" for seconds, words in parts if seconds)
-    return (
-        f"    A step of rank {time.rank} takes {whole:.3g} s: {told}."
-        if told
-        else f"    Rank {time.rank}: no time told."
-    )
-
-
-def _accounts(spent: Goodput) -> str:
-    parts = [(getattr(spent, account), words) for account, words in _ACCOUNTS]
-    told = [f"{words} {_seconds(value)} ({100 * value / spent.total:.0f}%)" for value, words in parts if value > 0]
-    return f"Of {_seconds(spent.total)}: {', '.join(told)}."
+    if not told:
+        return f"    Rank {time.rank}: no time told."
+    return f"    A step of rank {time.rank} takes {whole:.3g} s: {told}."
 
 
 def _seconds(value: float) -> str:

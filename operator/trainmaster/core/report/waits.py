@@ -46,21 +46,24 @@ def _more_data_workers(job: TrainingJob) -> str:
     return f"Raise spec.training.dataWorkers above {count}, {cores}, or make samples quicker."
 
 
-def _less_exchange(_job: TrainingJob) -> str:
-    return (
-        "Compute more between two exchanges (a larger globalBatchSize), send less (strategy.compression, LocalSGD), or "
-        "use fewer workers; trainmaster advise predicts which pays."
-    )
-
-
-def _fewer_snapshots(_job: TrainingJob) -> str:
-    return "Raise spec.checkpoint.memoryEverySteps, or leave it out: then they are taken as often as is cheap."
-
-
+_LESS_EXCHANGE = (
+    "Compute more between two exchanges (a larger globalBatchSize), send less (strategy.compression, LocalSGD), or use "
+    "fewer workers; trainmaster advise predicts which pays."
+)
+_FEWER_SNAPSHOTS = "Raise spec.checkpoint.memoryEverySteps, or leave it out: then they are taken as often as is cheap."
 _KINDS = (
     _Kind("data", "ForSamples", "for its samples", lambda rank: rank.data_share, max, _more_data_workers),
-    _Kind("exchange", "ForOtherRanks", "for the other ranks", lambda rank: rank.exchange_share, min, _less_exchange),
-    _Kind("snapshots", "ForSnapshots", "for snapshots", lambda rank: rank.snapshot_share, max, _fewer_snapshots),
+    _Kind(
+        "exchange",
+        "ForOtherRanks",
+        "for the other ranks",
+        lambda rank: rank.exchange_share,
+        min,
+        lambda _: _LESS_EXCHANGE,
+    ),
+    _Kind(
+        "snapshots", "ForSnapshots", "for snapshots", lambda rank: rank.snapshot_share, max, lambda _: _FEWER_SNAPSHOTS
+    ),
 )
 
 

@@ -7,8 +7,8 @@ none: it stays the job's own whatever the default is later (decision 0195).
 
 import dataclasses
 
-from trainmaster.api.policies import Storage
 from trainmaster.api.rules.template import mounts_checkpoints
+from trainmaster.api.supported import not_yet_supported
 from trainmaster.core import figures
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import ending
@@ -23,14 +23,17 @@ SUBMISSION_SECONDS = 600
 
 def accept(facts: Facts) -> Verdict:
     """Fail a new job that asks for what is not supported yet, or was submitted in part; else change nothing."""
-    refused = [] if facts.job.status.attempt else facts.job.spec.not_yet_supported()
+    refused = [] if facts.job.status.attempt else not_yet_supported(facts.job.spec)
     refusal = " ".join(f"{field}: {why}" for field, why in refused if field.startswith(_NEVER_LEFT_OUT))
     if refusal:
         return Verdict(status=ending.failed(facts.status, "NotYetSupported", refusal, facts.now))
-    storage = _default_storage(facts)
-    if storage:  # before a pod is made of it: another operator may have another default
-        return Verdict(status=dataclasses.replace(facts.status, storage=storage))
-    created, spec = figures.rfc3339(facts.job.metadata.creation_timestamp), facts.job.spec
+    spec, default = facts.job.spec, facts.observed.default_storage
+    has_begun = facts.job.status.attempt or facts.observed.replicas
+    if default and not has_begun and not spec.checkpoint.storage:
+        mounts_its_own = default.persistent_volume_claim and mounts_checkpoints(spec)
+        if not mounts_its_own:  # written before a pod is made of it: another operator may have another default
+            return Verdict(status=dataclasses.replace(facts.status, storage=default))
+    created = figures.rfc3339(facts.job.metadata.creation_timestamp)
     if created is None or names.SUBMISSION not in facts.job.metadata.annotations or not spec.suspend:
         return NOTHING  # all of it is there
     given_up = figures.later(created, SUBMISSION_SECONDS)
@@ -38,12 +41,3 @@ def accept(facts: Facts) -> Verdict:
         return Verdict(wake_at=given_up)
     message = "trainmaster submit was cut off before all of the code was there. Submit the job again."
     return Verdict(status=ending.failed(facts.status, "SubmissionIncomplete", message, facts.now))
-
-
-def _default_storage(facts: Facts) -> Storage | None:
-    """Return the storage that a job gets which names none; None where it has begun, or mounts one of its own."""
-    given, spec = facts.observed.default_storage, facts.job.spec
-    has_begun = facts.job.status.attempt or facts.observed.replicas
-    if given is None or has_begun or spec.checkpoint.storage:
-        return None
-    return None if given.persistent_volume_claim and mounts_checkpoints(spec) else given

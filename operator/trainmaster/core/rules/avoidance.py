@@ -9,7 +9,6 @@ cannot even start (rules/elsewhere.py), or from which nothing is heard any more 
 
 import dataclasses
 from collections import Counter
-from datetime import datetime
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
@@ -38,7 +37,12 @@ def keep_away(facts: Facts) -> Verdict:
         return Verdict(status=dataclasses.replace(facts.status, avoided_nodes=kept))
     stuck = [slot for slot in (*facts.wanted, *facts.spares) if _finds_no_place(facts, slot)]
     if avoided.in_force(facts.status) and stuck:
-        late = figures.later(_since(stuck[0], facts), PATIENCE_SECONDS)
+        replica = stuck[0].replica
+        told = replica.obstacle.since if replica and replica.obstacle else None
+        # As the scheduler says, else since the pod was made; neither by a clock that is far ahead.
+        times = [figures.moment(one) for one in (told, replica.created if replica else None) if one is not None]
+        known = [time for time in (clocks.past(one, facts.now) for one in times) if time]
+        late = figures.later(known[0] if known else facts.incomplete_since, PATIENCE_SECONDS)
         return Verdict(status=_lifted(facts, stuck)) if facts.now >= late else Verdict(wake_at=late)
     found = _noticed(facts)
     if found:
@@ -90,13 +94,6 @@ def _finds_no_place(facts: Facts, slot: Slot) -> bool:
     return bool(
         replica.obstacle and replica.obstacle.reason == "Unschedulable" and "affinity" in replica.obstacle.message
     )
-
-
-def _since(slot: Slot, facts: Facts) -> datetime:
-    obstacle = slot.replica.obstacle if slot.replica else None
-    told = figures.moment(obstacle.since) if obstacle and obstacle.since is not None else None
-    created = figures.moment(slot.replica.created) if slot.replica else None
-    return clocks.past(told, facts.now) or clocks.past(created, facts.now) or facts.incomplete_since
 
 
 def _lifted(facts: Facts, stuck: list[Slot]) -> TrainingJobStatus:

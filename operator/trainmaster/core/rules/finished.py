@@ -39,7 +39,7 @@ def finish(facts: Facts) -> Verdict:
         grace_seconds=facts.regime.goodbye_seconds(),
     )
     actions: list[Action] = [GiveOrders(tuple((replica.uid, goodbye) for replica in alive))] if alive else []
-    kept = sidecars.keeping(facts)
+    kept = [replica for replica in facts.observed.replicas if replica.kept_by]
     over = facts.now >= figures.later(ended, sidecars.KEPT_SECONDS)
     actions += [DeleteReplica(replica.name, replica.uid) for replica in deaf + (kept if over else [])]
     expiry = _expiry(facts)

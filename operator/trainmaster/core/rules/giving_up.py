@@ -17,7 +17,10 @@ from trainmaster.wire import names
 
 def give_up(facts: Facts) -> Verdict:
     """Fail a job that cannot start; else look again when its time is up."""
-    if _trains(facts):
+    # A worker that runs may train. Its agent need not have reported: the operator may have just started.
+    workers = [slot.replica for slot in facts.slots if slot.replica and slot.role == names.WORKER]
+    runs = any(replica.alive and replica.phase == ReplicaPhase.RUNNING for replica in workers)
+    if runs and facts.status.phase in (Phase.STARTING, Phase.RUNNING):
         return Verdict(wake_at=next_look(facts))
     found = obstacles(facts)
     hopeless = [obstacle for obstacle, _ in found if obstacle.reason in HOPELESS]
@@ -31,14 +34,6 @@ def give_up(facts: Facts) -> Verdict:
     if facts.now >= end:
         return Verdict(status=_failed(facts, obstacle))
     return Verdict(wake_at=min(end, next_look(facts) or end))
-
-
-def _trains(facts: Facts) -> bool:
-    """Return whether a worker runs. Its agent need not have reported: the operator may have just started."""
-    if facts.status.phase not in (Phase.STARTING, Phase.RUNNING):
-        return False
-    workers = (slot.replica for slot in facts.slots if slot.role == names.WORKER)
-    return any(replica and replica.alive and replica.phase == ReplicaPhase.RUNNING for replica in workers)
 
 
 def _failed(facts: Facts, obstacle: Obstacle) -> TrainingJobStatus:

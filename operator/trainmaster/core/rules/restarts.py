@@ -7,7 +7,6 @@ carries the attempt, and the attempt rises with it. It also rises when all ranks
 from trainmaster.core.failures import classes, failures, judgement, uneven
 from trainmaster.core.failures.failures import Failure
 from trainmaster.core.situation.facts import Facts
-from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import messages
 from trainmaster.wire.states import AgentState
@@ -27,20 +26,16 @@ def restart_ranks(facts: Facts) -> Verdict:
 
 def _deadlocked(facts: Facts) -> list[Failure]:
     """Return the failures of replicas that wait too long, if all do: a single one may wait for one that works."""
-    if any(_may_be_at_work(facts, slot) for slot in facts.slots):
-        return []
+    for slot in facts.slots:
+        beat = slot.heartbeat
+        if slot.key in facts.done:
+            continue
+        if beat is None or beat.attempt != facts.status.attempt or beat.state != AgentState.RUNNING:
+            return []  # it may be at work; ranks that never report count as not at work
+        if _stall(facts, beat) is None and any(rank.phase != "done" for rank in beat.ranks):
+            return []
     told = [(slot, _stall(facts, slot.heartbeat)) for slot in facts.regime.group_at(AgentState.RUNNING)]
     return [failures.of_rank(slot, report) for slot, report in told if report]
-
-
-def _may_be_at_work(facts: Facts, slot: Slot) -> bool:
-    """Return whether a rank of the slot may still work. Ranks that never report count as not at work."""
-    beat = slot.heartbeat
-    if slot.key in facts.done:
-        return False
-    if beat is None or beat.attempt != facts.status.attempt or beat.state != AgentState.RUNNING:
-        return True
-    return _stall(facts, beat) is None and any(rank.phase != "done" for rank in beat.ranks)
 
 
 def _stall(facts: Facts, beat: messages.Heartbeat | None) -> messages.ExitReport | None:

@@ -7,7 +7,6 @@ of an older spec are recreated before any agent is told to run. No attempt ever 
 import dataclasses
 
 from trainmaster.api.states import Phase
-from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import ledger
 from trainmaster.core.regime import membership
@@ -33,7 +32,11 @@ def take_spec(facts: Facts) -> Verdict:
     if any(beat and beat.state == AgentState.RUNNING for beat in heard):
         return Verdict(wake_at=figures.later(facts.now, LOOK_SECONDS))
     if old:
-        return Verdict(status=_made_anew(facts, old))
+        they = f"{edits.listed([slot.key for slot in old])} {'is' if len(old) == 1 else 'are'}"
+        before = "" if facts.status.phase == Phase.PENDING else facts.status.message or ""  # why it gathers again
+        message = f"{before} {edits.named(facts, old)} changed: {they} made anew.".strip()
+        anew = dataclasses.replace(facts.status, incarnations=facts.replacing(old), message=message)
+        return Verdict(status=anew)
     if not membership.would_mix(facts):
         return NOTHING
     older = [slot for slot in membership.members(facts) if slot.stale]  # a new member must not train beside these
@@ -54,10 +57,3 @@ def _idle(facts: Facts) -> list[Slot]:
     if facts.status.phase not in phases.GATHERING or ledger.undecided(facts.status):
         return beside
     return [*facts.regime.group(), *beside]
-
-
-def _made_anew(facts: Facts, old: list[Slot]) -> TrainingJobStatus:
-    they = edits.listed([slot.key for slot in old])
-    sentence = f"{edits.named(facts, old)} changed: {they} {'is' if len(old) == 1 else 'are'} made anew."
-    before = "" if facts.status.phase == Phase.PENDING else facts.status.message or ""  # keep why it gathers again
-    return dataclasses.replace(facts.status, incarnations=facts.replacing(old), message=f"{before} {sentence}".strip())

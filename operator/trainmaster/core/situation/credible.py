@@ -27,12 +27,10 @@ def believed(beat: Heartbeat) -> Heartbeat:
 
     An agent that begins an attempt still has the pages of the last one, whose steps are no steps of the new one.
     """
-    own = tuple(rank for rank in beat.ranks if _belongs(rank, beat))
+    own = tuple(
+        rank for rank in beat.ranks if rank.attempt in (None, beat.attempt) and rank.start in (None, beat.start or 0)
+    )
     return beat if len(own) == len(beat.ranks) else dataclasses.replace(beat, ranks=own)
-
-
-def _belongs(rank: RankProgress, beat: Heartbeat) -> bool:
-    return rank.attempt in (None, beat.attempt) and rank.start in (None, beat.start or 0)
 
 
 def _doubts(beat: Heartbeat) -> Iterator[str]:

@@ -99,13 +99,8 @@ class Facts:
         return {**self.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in slots}}
 
     @cached_property
-    def complete(self) -> bool:
-        """Return whether every slot's agent is up and reports to this operator."""
-        return not self.missing
-
-    @cached_property
     def missing(self) -> tuple[Slot, ...]:
-        """Return the slots that the group still waits for."""
+        """Return the slots that the group waits for: whose agents are not up, or do not report to this operator."""
         return tuple(slot for slot in self.slots if not slot.ready)
 
     @cached_property

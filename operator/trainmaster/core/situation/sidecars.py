@@ -8,7 +8,6 @@ from trainmaster.api.states import TERMINAL
 from trainmaster.core import figures
 from trainmaster.core.situation import edits
 from trainmaster.core.situation.facts import Facts
-from trainmaster.core.states.observed import Replica
 
 SIDECARS_ENDED = "SidecarsEnded"
 STILL_RUNNING, ALL_ENDED, PODS_DELETED = "StillRunning", "AllEnded", "PodsDeleted"
@@ -20,18 +19,13 @@ TOLD_SECONDS, KEPT_SECONDS = 30, 300
 Statement = tuple[str, bool, str, str]
 
 
-def keeping(facts: Facts) -> list[Replica]:
-    """Return the replicas whose pods are kept by such a container alone."""
-    return [replica for replica in facts.observed.replicas if replica.kept_by]
-
-
 def statement(facts: Facts, phase: str) -> Statement | None:
     """Return what holds now; None where no container outlived the training."""
     before = next((one for one in facts.status.conditions if one.type == SIDECARS_ENDED), None)
     ended = facts.status.completion_time
     if phase not in TERMINAL or ended is None:
         return None
-    kept, over = keeping(facts), figures.later(ended, KEPT_SECONDS)
+    kept, over = [one for one in facts.observed.replicas if one.kept_by], figures.later(ended, KEPT_SECONDS)
     if kept and facts.now >= figures.later(ended, TOLD_SECONDS):
         pods = edits.listed(sorted(replica.name for replica in kept))
         containers = edits.listed(sorted({replica.kept_by for replica in kept}))
