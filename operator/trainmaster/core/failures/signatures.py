@@ -46,14 +46,6 @@ class Signature:
     words: str = ""
     trace: str = ""
 
-    def fits(self, error: ErrorReport) -> bool:
-        """Return whether this row matches the error."""
-        if not re.fullmatch(self.types, error.type[:200]):
-            return False
-        if self.words and not re.search(self.words, error.message[:4000], re.IGNORECASE):
-            return False
-        return not self.trace or re.search(self.trace, error.traceback) is not None
-
 
 SIGNATURES = (
     # The trainer's own words.
@@ -203,4 +195,11 @@ SIGNATURES = (
 
 def class_of(error: ErrorReport) -> str:
     """Return the class of the first row of the table that matches; PythonError where none does."""
-    return next((one.failure_class for one in SIGNATURES if one.fits(error)), classes.PYTHON_ERROR)
+    for row in SIGNATURES:
+        if not re.fullmatch(row.types, error.type[:200]):
+            continue
+        if row.words and not re.search(row.words, error.message[:4000], re.IGNORECASE):
+            continue
+        if not row.trace or re.search(row.trace, error.traceback):
+            return row.failure_class
+    return classes.PYTHON_ERROR

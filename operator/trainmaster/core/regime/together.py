@@ -15,6 +15,7 @@ from trainmaster.core.failures import classes, ledger, lost_steps
 from trainmaster.core.regime import beginning, roster
 from trainmaster.core.situation import places, unreachable
 from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.regime import Regime
 from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.wire import names
@@ -23,7 +24,7 @@ from trainmaster.wire.states import AgentState, Verb
 from trainmaster.wire.strategies import OWN_REMAINDERS, STRATEGIES
 
 
-class Together:
+class Together(Regime):
     """Decide for a group: see `situation.regime.Regime` for what each method decides."""
 
     def __init__(self, facts: Facts) -> None:

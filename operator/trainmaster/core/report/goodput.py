@@ -54,9 +54,8 @@ def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     before = facts.status.restarts
     opened = {place for place, line in enumerate(before) if line.seconds_lost is None}
     over = [line for place, line in enumerate(status.restarts) if place in opened and line.seconds_lost is not None]
-    set_back = max(
-        (line for line in over if line.members is not None), key=lambda line: line.steps_lost or 0, default=None
-    )
+    of_members = [line for line in over if line.members is not None]
+    set_back = max(of_members, key=lambda line: line.steps_lost or 0, default=None)
     if set_back is None or not set_back.steps_lost:
         return booked
     return _went_on(facts, booked, set_back.step, set_back.step - set_back.steps_lost)
