@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core.states.observed import Obstacle, Replica, ReplicaPhase
+from trainmaster.core.states.observed import SERVICE, Obstacle, Replica, ReplicaPhase
 from trainmaster.queueing import Key
 
 
@@ -71,6 +71,7 @@ class ApiServer:
     version: int = 1
     jobs: dict[Key, TrainingJob] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
+    kinds: frozenset[str] = frozenset({SERVICE})  # of the objects that operators make beside pods
     objects: set[tuple[str, Key]] = field(default_factory=set)  # kind, job
     watchers: list[Callable[[Change], None]] = field(default_factory=list)
     refuses: Obstacle | None = None  # the answer to whoever creates a pod
@@ -107,7 +108,7 @@ class ApiServer:
         self._job(key, uid)
         del self.jobs[key]
         self._tell(("job", str(key)), None)
-        for kind, owner in [one for one in self.objects if one[1] == key]:
+        for kind, owner in [one for one in sorted(self.objects) if one[1] == key]:
             self.delete_object(kind, owner)
         for name, pod in list(self.pods.items()):
             if pod.owner_uid == uid:

@@ -82,7 +82,7 @@ class View:
             there["job", str(key)] = Change(int(job.metadata.resource_version), ("job", str(key)), job)
         for name, pod in self.server.pods.items():
             there["pod", name] = Change(pod.version, ("pod", name), pod)
-        for kind, key in self.server.objects:
+        for kind, key in sorted(self.server.objects):
             there[kind, str(key)] = Change(self.server.version, (kind, str(key)), str(key))
         mine = [("job", str(key)) for key in self.jobs] + [("pod", name) for name in self.pods]
         mine += sorted(self.objects)
@@ -119,6 +119,7 @@ class View:
             self._see_pod(name, change.value)
         else:
             (self.objects.add if change.value else self.objects.discard)(change.name)
+            self.on_change(Key(*name.split("/")))
 
     def _see_job(self, key: Key, value: object) -> None:
         if isinstance(value, TrainingJob):
@@ -209,7 +210,7 @@ class SimulatedPlatform:
         refused = tuple(obstacle for (uid, _), obstacle in self._refused.items() if uid == job.uid)
         began = self._began = self._began or self._server.now()
         objects = frozenset(kind for kind, owner in self._view.objects if owner == str(key))
-        return job, Observed(seen, objects, tuple(dict.fromkeys(refused)), began)
+        return job, Observed(seen, objects, tuple(dict.fromkeys(refused)), began, kinds=self._server.kinds)
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
         """Only if nobody changed the job meanwhile."""

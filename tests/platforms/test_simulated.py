@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from trainmaster.core.states.observed import Obstacle, Replica
+from trainmaster.core.states.observed import NETWORK_POLICY, Obstacle, Replica
 from trainmaster.intake import Intake, Speaker
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
@@ -44,6 +44,7 @@ class SimulatedWorld:
         self.name, self.uid, self.can = str(self.key), "job-1", CAN
         self._random = Random(1)  # noqa: S311  a known seed is the point
         self._server = ApiServer(now=lambda: EPOCH.timestamp() + asyncio.get_running_loop().time())
+        self._server.kinds |= {NETWORK_POLICY}
         self._nodes = Nodes(self._server, self._random, self._agent)
         self._intake = Intake(_trust, lambda _: None)
         view = View(self._server, self._random, lambda _: None, self._intake.forget)

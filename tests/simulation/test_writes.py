@@ -1,6 +1,7 @@
 """What an undisturbed job costs the API server: its pods and six writes more, and nothing per heartbeat."""
 
 import pytest
+from trainmaster.core.states.observed import NETWORK_POLICY
 
 from tests.builders import a_job
 from tests.platforms import clock
@@ -12,9 +13,10 @@ from tests.simulation.world import World
 MEMORY = ("orders", "read")
 
 
-def writes(workers: int, seconds: float, start_seconds: float = 1.0) -> list[str]:
+def writes(workers: int, seconds: float, start_seconds: float = 1.0, *kinds: str) -> list[str]:
     """Every write of a job that trains for so long, and whose last pod starts after so long."""
     world = World(1, a_job().with_workers(workers), plan=Plan(steps=int(seconds / 0.1)))
+    world.server.kinds |= set(kinds)
     world.nodes.weather.start = (0.1, start_seconds)
     clock.run(world.run(undisturbed))
     assert world.watch.violations == []
@@ -27,6 +29,12 @@ def test_a_job_of_twenty_seconds_costs_its_pods_and_six_writes() -> None:
     assert sorted(writes(4, 20)) == sorted(
         ["service", *pods, "status Starting", "status Running", *progress, *end],
     )
+
+
+def test_a_network_policy_is_made_once_before_all_pods_and_costs_nothing_else() -> None:
+    made = writes(4, 20, 1.0, NETWORK_POLICY)
+    assert made.index("networkpolicy") < min(made.index(f"create digits-worker-{index}-0") for index in range(4))
+    assert sorted(made) == sorted([*writes(4, 20), "networkpolicy"])
 
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 5), (2, 60), (4, 300), (8, 20)])

@@ -13,6 +13,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core.failures import budgets, classes
+from trainmaster.core.situation.objects import KINDS
 from trainmaster.core.states import phases
 from trainmaster.core.states.observed import Replica
 from trainmaster.queueing import Key
@@ -204,6 +205,9 @@ class Watch:
             self.violated(f"{replica.name} was made after the end")
         if replica.incarnation > self._written(str(pod.owner), status, slot):
             self.violated(f"{replica.name} was made before it was written down")
+        first = {kind for kind in self.server.kinds if KINDS[kind].before_replicas}
+        if any((kind, pod.owner) not in self.server.objects for kind in first):
+            self.violated(f"{replica.name} was made before what must be there first")
         for other in self._twins(pod):
             if other.replica.incarnation == replica.incarnation:
                 self.violated(f"{replica.name} and {other.replica.name} are one incarnation")
