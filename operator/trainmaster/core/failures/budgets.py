@@ -107,7 +107,7 @@ def _not_outrun(job: TrainingJob, before: Sequence[RestartRecord], now: datetime
     resumed = job.status.start_time or before[0].time if before else now
     found = []
     for place, line in enumerate(before):
-        since = max(line.time, resumed)  # the last suspension
+        since = max(line.time, resumed)  # its own time, or that of the last suspension
         lost = sum(later.seconds_lost or 0.0 for later in before[place:] if later.time >= since)
         if (now - since).total_seconds() - lost < REFILL_SECONDS:
             found.append(line)

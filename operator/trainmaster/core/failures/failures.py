@@ -146,9 +146,11 @@ def of_lost(lost: Sequence[Slot], step: int) -> Failure:
     """Return one failure for all replicas lost at once: the first that the job itself caused, else the first."""
     found = []
     for slot in lost:
-        gone = f"{slot.key} (incarnation {slot.incarnation}) is gone"  # no replica exists any more
-        vanished = Failure(classes.REPLICA_DELETED, slot.key, "", "deleted", gone, step)
-        found.append(of_replica(slot.replica, step) if slot.replica else vanished)
+        if slot.replica:
+            found.append(of_replica(slot.replica, step))
+        else:  # it does not exist any more
+            evidence = f"{slot.key} (incarnation {slot.incarnation}) is gone"
+            found.append(Failure(classes.REPLICA_DELETED, slot.key, "", "deleted", evidence, step))
     return min(found, key=lambda failure: failure.failure_class in classes.FREE)
 
 
