@@ -120,7 +120,7 @@ class Hand:
             objects={
                 kind: Cache(objects.read, lambda record: record.job, self._object_changed)
                 for kind, row in objects.TABLE.items()
-                if row.watched
+                if row.watched and row.enabled(options.pods)
             },
             synced=self._has_read,
         )

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from trainmaster.api.job import TrainingJob
 from trainmaster.cluster import isolation, manifests
 from trainmaster.cluster.cache import Cache
+from trainmaster.cluster.container import PodSettings
 from trainmaster.cluster.pods import owner_uid
 from trainmaster.core.situation.obstacles import NAME_TAKEN, POLICY_TAKEN
 from trainmaster.core.states.observed import NETWORK_POLICY, SERVICE
@@ -29,6 +30,7 @@ class ObjectKind:
     manifest: Callable[[TrainingJob], Document]
     watched: bool = True  # else the operator only remembers what it has made or met
     taken: str = NAME_TAKEN  # the obstacle where a foreign object has the name
+    enabled: Callable[[PodSettings], bool] = lambda _: True  # whether this operator makes them
 
 
 TABLE = {
@@ -41,6 +43,7 @@ TABLE = {
         isolation.policy,
         watched=False,
         taken=POLICY_TAKEN,
+        enabled=lambda settings: settings.network_policy,
     ),
 }
 

@@ -29,7 +29,7 @@ from trainmaster.core.situation import revision
 from trainmaster.core.situation.objects import KINDS
 from trainmaster.core.situation.obstacles import AGENT_SILENT, NAME_TAKEN, NAMESPACE_DEFAULTS
 from trainmaster.core.states import actions
-from trainmaster.core.states.observed import NETWORK_POLICY, Observed, Obstacle, Replica
+from trainmaster.core.states.observed import Observed, Obstacle, Replica
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
@@ -82,6 +82,7 @@ class ClusterPlatform:
         self._remembered = {kind: Remembered(wake) for kind, row in TABLE.items() if not row.watched}
         self._objects: dict[str, Known] = {kind: Watched(cache) for kind, cache in caches.objects.items()}
         self._objects |= self._remembered
+        self._kinds = frozenset(kind for kind in self._objects if TABLE[kind].enabled(settings))
         self._unsure: dict[Key, TrainingJob] = {}  # jobs whose last status write was not answered
         self._large_ones = asyncio.Semaphore(_LARGE_AT_ONCE)
         self.turned = time.monotonic()  # when the loop looked last
@@ -205,7 +206,7 @@ class ClusterPlatform:
             self._heard_since,
             private,
             self._settings.default_storage,
-            frozenset(self._objects if self._settings.network_policy else self._objects.keys() - {NETWORK_POLICY}),
+            self._kinds,
         )
 
     @property
