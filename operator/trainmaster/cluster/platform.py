@@ -34,6 +34,7 @@ from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names
+from trainmaster.wire.messages import Orders
 
 log = logging.getLogger("trainmaster.platform")
 
@@ -167,11 +168,7 @@ class ClusterPlatform:
             case actions.GiveOrders() if not self._leads():
                 raise UnavailableError("orders are the leader's to give")
             case actions.GiveOrders(orders=orders):
-                # A pod may have gone since it was observed.
-                there = {record.replica.uid for record in self._caches.pods.group(Key(job.namespace, job.name))}
-                for pod_uid, order in orders:
-                    if pod_uid in there:
-                        self._intake.give_orders(pod_uid, order)
+                self._give_orders(job, orders)
             case actions.PostEvent():
                 self._reporter.post(job, action)
             case actions.CreateReplica(role=role, index=index, incarnation=incarnation):
@@ -259,6 +256,13 @@ class ClusterPlatform:
         self._remember(job, STATUS, obstacle_of(error))
         log.error("%s/%s: the status cannot be written: %s", job.namespace, job.name, error)
         raise UnavailableError(f"the status cannot be written: {error}") from error
+
+    def _give_orders(self, job: TrainingJob, orders: tuple[tuple[str, Orders], ...]) -> None:
+        """Give orders to replicas whose pods still exist: a pod may have gone since it was observed."""
+        there = {record.replica.uid for record in self._caches.pods.group(Key(job.namespace, job.name))}
+        for uid, order in orders:
+            if uid in there:
+                self._intake.give_orders(uid, order)
 
     async def _create_pod(self, job: TrainingJob, role: str, index: int, incarnation: int) -> None:
         try:
