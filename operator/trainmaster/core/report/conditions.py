@@ -29,7 +29,7 @@ _NAMED = 4  # at most so many missing spares are named
 
 def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition, ...]:
     """Return all conditions; those whose status did not change keep their time."""
-    training = TRAINING, phase == Phase.RUNNING, phase, f"The job is {phase}."
+    training: tuple[str, bool, str, str] = (TRAINING, False, phase, f"The job is {phase}.")
     if phase == Phase.RUNNING:
         training = TRAINING, True, phase, f"Attempt {status.attempt} trains."
         if not trains(facts.status) and not facts.regime.takes_steps():
