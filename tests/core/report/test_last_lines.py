@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from trainmaster.core.report.last_lines import LONGEST, MOST
-from trainmaster.core.states.observed import Replica
+from trainmaster.core.states.observed import Ending, Replica
 
 from tests.builders import deleting, ended
 from tests.core.stage import Stage, a_running_group
@@ -47,6 +47,12 @@ def test_the_newest_of_the_first_replicas_and_so_much_of_each() -> None:
         stage.replicas["passing"] = going(replica, f"again {replica.incarnation}")
         stage.settle()
     assert kept(stage) == first | {"worker-1": (1, "again 1")}
+
+
+@pytest.mark.parametrize("ending", [Ending(None, "Evicted", "low on memory"), Ending(1, "Error", "a", "fetch")])
+def test_what_is_no_end_of_its_log_is_not_kept(ending: Ending) -> None:
+    stage = a_running_group(2).change("worker-1", lambda one: dataclasses.replace(going(one, ""), ending=ending))
+    assert not kept(stage)
 
 
 def test_of_a_pod_that_ended_by_itself_the_log_is_there() -> None:

@@ -16,13 +16,15 @@ LONGEST = 1000  # characters of each
 
 def of(facts: Facts, status: TrainingJobStatus) -> tuple[LastLines, ...]:
     """Return those that are kept, with those of the pods that have just ended: of the first replicas, workers first."""
-    said = [one for one in facts.observed.replicas if one.deleting and one.index >= 0 and one.ending]
+    ended = [(one, one.ending) for one in facts.observed.replicas if one.deleting and one.index >= 0 and one.ending]
+    # Without an exit code, or of another container, the message is not the log's.
+    said = [(one, end.message) for one, end in ended if end.message and end.exit_code and not end.container]
     if not said or status.finished or facts.job.deleting:
         return status.last_lines
     kept = {one.replica: one for one in status.last_lines}
-    for replica in said:
-        key, text = names.replica_key(replica.role, replica.index), replica.ending.message if replica.ending else ""
-        if text and (key not in kept or kept[key].incarnation <= replica.incarnation):
+    for replica, text in said:
+        key = names.replica_key(replica.role, replica.index)
+        if key not in kept or kept[key].incarnation <= replica.incarnation:
             told = figures.legible(text[-LONGEST:])
             kept[key] = LastLines(replica=key, incarnation=replica.incarnation, text=told)
     first = sorted(kept, key=lambda key: (not key.startswith(names.WORKER), len(key), key))[:MOST]
