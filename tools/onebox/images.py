@@ -72,10 +72,7 @@ def forget(image: str) -> None:
     """Take an image out of the cache folder, with what it alone has there."""
     with lock(CACHE / "images.lock"):
         _buildah("rmi", image)
-        left = [entry for entry in index() if entry.get("annotations", {}).get(TAG) != image]
-        table = json.loads((LAYOUT / "index.json").read_text())
-        (LAYOUT / "index.json").write_text(json.dumps({**table, "manifests": left}))
-        _prune()
+        _prune(image)
 
 
 def pack(folder: Path, archive: Path) -> str:
@@ -167,11 +164,14 @@ def _export(image: str) -> None:
     run("nice", "skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", storage, f"oci:{LAYOUT}:{image}")
 
 
-def _prune() -> None:
-    """Drop what former builds left: untagged images, and blobs that no image names."""
+def _prune(unwanted: str | None = None) -> None:
+    """Drop what former builds left: untagged images, and blobs that no image names; and this image."""
     _buildah("rmi", "--prune")
+    left = [entry for entry in index() if entry.get("annotations", {}).get(TAG) not in (None, unwanted)]
+    table = json.loads((LAYOUT / "index.json").read_text())
+    (LAYOUT / "index.json").write_text(json.dumps({**table, "manifests": left}))
     used: set[str] = set()
-    for entry in index():
+    for entry in left:
         content = manifest(entry["digest"])
         used.update(part["digest"] for part in (entry, content["config"], *content["layers"]))
     for file in (LAYOUT / "blobs" / "sha256").iterdir():
