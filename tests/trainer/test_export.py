@@ -81,6 +81,7 @@ def test_the_best_one_and_where_it_is_from(new_job: NewJob, capfd: pytest.Captur
     newest = job.folder / "newest.pt"
     assert main(["export", str(job.folder), "-o", str(newest), "--format", "torch"]) == 0
     assert int(torch.load(newest, weights_only=True)["steps"]) == 17
+    assert newest.stat().st_mode == exported(job).stat().st_mode, "whoever may read the one may read the other"
     assert "the model after step 17, " in capfd.readouterr().out
     shutil.rmtree(job.checkpoints() / "step-00000010")
     assert main(["export", str(job.folder), "-o", str(newest), "--best"]) == 1

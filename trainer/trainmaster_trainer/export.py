@@ -64,8 +64,8 @@ def main() -> int:
         return EXIT_INVALID
     size = options.output.stat().st_size
     print(  # noqa: T201 it is what the command says
-        f"{options.output}: the model after step {loaded.manifest.step}, {len(model)} tensors, {size} bytes, "
-        f"sha256 {loaded.manifest.model_sha256[:16]} in status and checkpoint"
+        f"{options.output}: the {'average of the ' if options.ema else ''}model after step {loaded.manifest.step}, "
+        f"{len(model)} tensors, {size} bytes, sha256 {loaded.manifest.model_sha256[:16]} in status and checkpoint"
     )
     return 0
 
@@ -189,7 +189,10 @@ def write(model: dict[str, Tensor], path: Path, form: str, told: dict[str, str])
         raise ExportError(f"--output {path}: there is no folder {path.parent}. Make it, or choose another file.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # as the user's umask has it: safetensors makes a file for its owner alone
         FORMATS[form](model, temporary, told)
+        temporary.chmod(mode)
         temporary.replace(path)
     except Exception as error:  # noqa: BLE001 (torch and safetensors have errors of their own)
         with suppress(OSError):
