@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainmaster.api.problem import reason
-from trainmaster.api.supported import not_yet_supported
 from trainmaster.cli.interrupts import Interrupts, ignore
 from trainmaster.cli.process_output import ProcessOutputs
 from trainmaster.cli.terminal import complain
@@ -94,6 +93,7 @@ class Run:
     def run(self) -> int:
         """Check the file, then train, and return the exit code."""
         # Signals wait for the end of imports: native code that imports (pydantic's) makes a crash of KeyboardInterrupt.
+        from trainmaster.api.supported import not_yet_supported
         from trainmaster.cli.check import load_or_report
         from trainmaster.local.faults import Armed, FaultError, parse
         from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
