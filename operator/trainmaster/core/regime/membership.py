@@ -32,12 +32,17 @@ def would_mix(facts: Facts) -> bool:
     return any(slot.ready and not slot.stale and slot.key not in facts.status.starts for slot in facts.regime.apart())
 
 
+def start_of(facts: Facts, slot: Slot) -> int:
+    """Return the number of this member's start within the attempt."""
+    return facts.status.starts.get(slot.key, 0)
+
+
 def is_at(facts: Facts, slot: Slot, *states: AgentState) -> bool:
     """Return whether its agent reports one of `states` of the present attempt and start."""
     beat = slot.heartbeat
     if beat is None or beat.state not in states or beat.attempt != facts.status.attempt:
         return False
-    return (beat.start or 0) == facts.status.starts.get(slot.key, 0)
+    return (beat.start or 0) == start_of(facts, slot)
 
 
 def trains(facts: Facts, slot: Slot) -> bool:

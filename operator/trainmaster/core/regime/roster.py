@@ -43,7 +43,7 @@ def of_members(facts: Facts, present: Sequence[Slot], place: Rendezvous | None) 
     members = []
     for slot in facts.slots:
         if slot.key in keys:
-            offer, start = door(facts, slot), facts.status.starts.get(slot.key, 0)
+            offer, start = door(facts, slot), membership.start_of(facts, slot)
             ports = offer.ports if offer else ()
             members.append(dataclasses.replace(_member(slot, ranks[slot.key]), ports=ports, start=start))
         elif slot.role == names.PARAMETER_SERVER:  # it stays in without an address: the model is split over all
@@ -62,7 +62,7 @@ def door(facts: Facts, slot: Slot) -> Rendezvous | None:
     attempt, beat = facts.status.attempt, slot.heartbeat
     if beat is None:
         return None
-    if began(beat, attempt) and (beat.start or 0) == facts.status.starts.get(slot.key, 0):
+    if began(beat, attempt) and (beat.start or 0) == membership.start_of(facts, slot):
         return beat.rendezvous
     return beat.offer if _is_at_hand(beat, attempt) else None
 

@@ -77,7 +77,7 @@ def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
     if older or edited or not membership.can_go_on(facts, without=told):
         return judgement.after_failure(facts, failure)
     alike = [slot for slot in died if told[slot.key].failure_class == failure.failure_class]
-    again = {slot.key: facts.status.starts.get(slot.key, 0) + 1 for slot in alike}
+    again = {slot.key: membership.start_of(facts, slot) + 1 for slot in alike}
     started = dataclasses.replace(facts.status, starts={**facts.status.starts, **again})
     return member_failures.after_member_failure(facts, failure, [*again], started)
 
