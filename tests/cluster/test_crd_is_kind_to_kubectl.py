@@ -44,7 +44,7 @@ def test_explain(server: CrdServer) -> None:
 
     assert "FIELD: maxStaleness <integer>" in text
     assert "how many steps the fastest worker may be ahead" in text
-    assert "Samples per step over all workers" in server.kubectl("explain", "trainingjob.spec.training")
+    assert "samples per step over all workers" in server.kubectl("explain", "trainingjob.spec.training")
 
 
 def test_status_round_trip(server: CrdServer) -> None:

@@ -81,7 +81,9 @@ def bound(server: ApiServer, tmp_path: Path) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def jobs(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+def jobs(server: ApiServer, process: OperatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """A namespace whose jobs nobody looks after: the operator of other tests is stopped."""
+    process.stop()
     namespace = f"commands-{uuid.uuid4().hex[:6]}"
     server.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     path = server.kubeconfig(tmp_path / "kubeconfig")

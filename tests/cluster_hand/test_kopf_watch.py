@@ -131,10 +131,10 @@ async def test_what_vanished_while_the_watch_was_broken_is_missed(stage: Stage) 
         return None
 
     stage.proxy.fault = hold_back
+    asked = len(stage.proxy.asked)
     stage.proxy.break_watches()
     await stage.call("DELETE", f"{stage.path}/second")
-    asked = len(stage.proxy.asked)
-    await holds(lambda: "watch" in stage.proxy.asked[asked - 1 :])
+    await holds(lambda: "watch" in stage.proxy.asked[asked:])
 
     async def gone(request: web.Request) -> web.StreamResponse | None:
         if "watch" not in request.query:

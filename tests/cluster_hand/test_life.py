@@ -53,6 +53,7 @@ def test_a_slow_start_costs_a_write_for_each_third_of_the_group(lab: Lab) -> Non
     lab.await_pods(*pods)
     lab.await_phase("Pending")
     agents: list[Agent] = []
+    began = time.monotonic()
     for pod in pods:
         for _ in range(4):  # agents report meanwhile, so none of them is silent
             time.sleep((REFRESH_SECONDS + 0.4) / 4)
@@ -61,7 +62,8 @@ def test_a_slow_start_costs_a_write_for_each_third_of_the_group(lab: Lab) -> Non
         gathering = lab.server.audit(lab.namespace)
         agents.append(lab.run_pod(pod))
         agents[-1].beat()
-    assert gathering["patch trainingjobs/status"] <= 3, gathering
+    late = time.monotonic() - began - len(pods) * (REFRESH_SECONDS + 0.4)  # by which some of them fell silent
+    assert gathering["patch trainingjobs/status"] <= 3 + int(late), gathering
     lab.train(agents, 1)
     lab.await_phase("Running")
     asked = lab.server.audit(lab.namespace)

@@ -71,7 +71,8 @@ def until_here(command: Command, *ranks: int) -> None:
     """Until these ranks have made their task: the workers then go as far as the gate."""
     command.until(lambda line: line.get("progress", {}).get("phase") == "Running")
     until = time.monotonic() + 60
-    while not all((command.folder / f"rank-{rank}-1.txt").exists() for rank in ranks):
+    files = [command.folder / f"rank-{rank}-1.txt" for rank in ranks]
+    while not all(file.exists() and file.stat().st_size for file in files):  # it is empty while it is written
         assert time.monotonic() < until, "a rank has not begun"
         time.sleep(0.05)
 
