@@ -115,8 +115,8 @@ class LocalPlatform:
 
     @property
     def empty(self) -> bool:
-        """Return whether no process is left."""
-        return not self._places
+        """Return whether no process is left. One that had ended and was replaced keeps its place, for its log."""
+        return all(place.agent.process.returncode is not None and not place.deleting for place in self._places.values())
 
     def heartbeats(self) -> list[Heartbeat]:
         """Return the last heartbeat of every agent of this run, also of those that have ended."""
