@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import itertools
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,11 @@ class ClusterWorld:
             await self._call("DELETE", f"{path}/default")
         else:
             await self._call("POST", path, {"metadata": {"name": "default"}})
+        # The admission looks at what its watch has told it, which comes later.
+        pod = {"metadata": {"name": "tried"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+        trial = functools.partial(self._server.try_call, "POST", f"{self._core}/pods?dryRun=All", pod)
+        while ((await asyncio.to_thread(trial)).status == HTTPStatus.FORBIDDEN) != refused:  # noqa: ASYNC110 nobody rings
+            await asyncio.sleep(0.05)
 
     async def told(self) -> list[str]:
         """Kubernetes events."""
