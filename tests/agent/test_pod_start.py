@@ -100,7 +100,7 @@ def test_a_users_modules_and_variables_are_not_the_agents(
     (tmp_path / "random.py").write_text("raise SystemExit('the user has one, too')")
     given = {name: value.replace("HERE", str(tmp_path)) for name, value in variables.items()}
     ended = subprocess.run(a_command(library), cwd=tmp_path, env=given, stderr=subprocess.PIPE, text=True, check=False)
-    assert f"{names.ENV_JOB} is missing" in ended.stderr
+    assert f"trainmaster agent: the environment variable {names.ENV_TRAINING} is missing" in ended.stderr
     assert ended.returncode == names.EXIT_BAD_CONFIGURATION
 
 
