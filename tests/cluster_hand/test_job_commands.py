@@ -128,6 +128,8 @@ def test_status_tells_the_story_and_nothing_in_it_is_obeyed_by_a_terminal(jobs: 
     assert "\\x1b]0;owned" in out
     assert f"Code: {'a' * 12}, commit {'b' * 40} with changes" in out
     assert json.loads(run("status", "digits", "-o", "json")[1])["metadata"]["name"] == "digits"
+    (name,) = run("status", "digits", "-o", "name")[1].split()
+    assert run("status", name)[0] == 0, "its name as it is printed"
     code_, _, err = run("status", "digits-\x1b[31m")
     assert code_ == 3
     assert err == "trainmaster status: digits-\\x1b[31m cannot be the name of a job\n"

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 from trainmaster.api.states import Phase
 from trainmaster.cli.terminal import complain
+from trainmaster.wire.names import GROUP, KIND
 
 FORMATS = ("json", "yaml", "wide", "name")
 EXIT_GOOD, EXIT_FAILED, EXIT_INVALID, EXIT_CLUSTER, EXIT_LATE = 0, 1, 2, 3, 4
@@ -59,7 +60,7 @@ def add_commands(add: Add) -> None:
     _logs(add("logs", "show what its ranks print", LOGS))
     _driving(add)
     code = add("code", "bring back the code that a job runs", CODE)
-    code.add_argument("name", metavar="NAME", help="the job")
+    code.add_argument("name", type=name_of_job, metavar="NAME", help="the job")
     code.add_argument("-o", "--output", metavar="DIR", required=True, help="a new or empty folder")
     add_where(code)
     code.set_defaults(command=lambda options: _run("code_back", "run", options))
@@ -110,8 +111,14 @@ def _driving(add: Add) -> None:
 
 
 def _name(parser: argparse.ArgumentParser, nargs: int | str | None = None, dest: str = "name") -> None:
-    parser.add_argument(dest, nargs=nargs, metavar="NAME", help="a job on the cluster, or the folder of a run here")
+    told = "a job on the cluster, or the folder of a run here"
+    parser.add_argument(dest, nargs=nargs, type=name_of_job, metavar="NAME", help=told)
     add_where(parser)
+
+
+def name_of_job(word: str) -> str:
+    """Return the name that was typed, which may be as `list -o name` and kubectl print it."""
+    return word.removeprefix(f"{KIND.lower()}.{GROUP}/")
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,7 @@
 import argparse
 from importlib import import_module
 
-from trainmaster.cli.cluster import Add, add_where
+from trainmaster.cli.cluster import Add, add_where, name_of_job
 
 PLOT = """Draw the curves of runs here and jobs on a cluster in the terminal: the loss, or other figures by --metric.
 Of a run they are read from its metrics.jsonl, of a job from .status.history, also when its pods are gone.
@@ -37,5 +37,6 @@ def add_commands(add: Add) -> None:
 
 
 def _names(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="+", metavar="NAME", help="jobs on the cluster, or folders of runs here")
+    told = "jobs on the cluster, or folders of runs here"
+    parser.add_argument("names", nargs="+", type=name_of_job, metavar="NAME", help=told)
     add_where(parser)
