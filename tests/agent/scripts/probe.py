@@ -110,6 +110,7 @@ def umask() -> int:
 
 def late() -> None:
     """A thread that is waited for, then exit functions, then finalizers."""
+    THROUGH.wait()
     time.sleep(0.1)
     print("thread")  # noqa: T201 compared
 
@@ -118,6 +119,7 @@ if __name__ == "__main__":
     print(json.dumps(facts()), flush=True)  # noqa: T201
     atexit.register(print, "exit function 1")
     atexit.register(print, "exit function 2")
+    THROUGH = threading.Event()
     threading.Thread(target=late).start()
     threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
     ring = Last("of a ring")
@@ -126,3 +128,4 @@ if __name__ == "__main__":
     ARCHIVE = zipfile.ZipFile(os.environ.get("PROBE_ARCHIVE", os.devnull), "w")
     ARCHIVE.writestr("a", "b")
     print("the script is through")  # noqa: T201
+    THROUGH.set()
