@@ -98,6 +98,7 @@ def _together(sources: dict[str, Callable[[], Lines]]) -> None:
 def _of_job(options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:
     access = Access(options.context, options.namespace)
     document = access.job(options.name)
+    status = TrainingJobStatus.read(document.get("status"))
     pods = pods_of(access, options.name)
     places = [place_of_rank(document, options.rank or 0)]
     if options.all:
@@ -106,18 +107,17 @@ def _of_job(options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:
             spec = TrainingJob.parse({**document, "status": None}).spec
             members = [Replica(role, at) for role, replicas in spec.roles.items() for at in range(replicas.replicas)]
             places = list(dict.fromkeys([*members, *pods]))  # spares are in the pods alone
-    if not pods and not options.follow and not TrainingJobStatus.read(document.get("status")).last_lines:
-        raise NoLogError(f"the job has no pods now, and logs go with the pods{_last_words(document)}")
+    if not pods and not options.follow and not status.last_lines:
+        raise NoLogError(f"the job has no pods now, and logs go with the pods{_last_words(status)}")
     if options.history or (options.all and not pods and not options.follow):
-        return _history(access, document, places, pods)
-    return {place.key: _source(access, options, place, pods.get(place, []), document) for place in places}
+        return _history(access, status, places, pods)
+    return {place.key: _source(access, options, place, pods.get(place, []), status) for place in places}
 
 
 def _history(
-    access: Access, document: Document, places: list[Replica], pods: dict[Replica, list[str]]
+    access: Access, status: TrainingJobStatus, places: list[Replica], pods: dict[Replica, list[str]]
 ) -> dict[str, Callable[[], Lines]]:
     """Return what there is of all pods of these replicas, oldest first, and name those of which nothing is left."""
-    status = TrainingJobStatus.read(document.get("status"))
     kept = {line.replica: line for line in status.last_lines}
     found: dict[str, Callable[[], Lines]] = {}
     for place in places:
@@ -133,7 +133,7 @@ def _history(
                 found[name] = partial(log_of, access, there.pop(number))
         found |= {f"{place.key}-{number}": partial(log_of, access, name) for number, name in sorted(there.items())}
         if gone:
-            words = _last_words(document, place.key)
+            words = _last_words(status, place.key)
             complain(f"{', '.join(gone)}: no such pod is there any more, and its log went with it{words}")
     if not found:
         raise NoLogError("nothing of these pods is left")
@@ -145,31 +145,29 @@ def _lines_of(kept: LastLines) -> Lines:
 
 
 def _source(
-    access: Access, options: argparse.Namespace, place: Replica, pods: list[str], document: Document
+    access: Access, options: argparse.Namespace, place: Replica, pods: list[str], status: TrainingJobStatus
 ) -> Callable[[], Lines]:
     if options.previous:
         if len(pods) < 2:  # noqa: PLR2004 the present one, and one before it
             raise NoLogError(
                 f"of {place.key} there is no earlier pod; its log went with it, or it was never replaced"
-                f"{_last_words(document, place.key)}"
+                f"{_last_words(status, place.key)}"
             )
         return lambda: log_of(access, pods[-2], options.tail)
     if options.follow:
         return lambda: followed(access, options.name, place, options.tail)
     if pods:
         return lambda: log_of(access, pods[-1], options.tail)
-    last = TrainingJobStatus.read(document.get("status")).last_lines
-    kept = next((one for one in last if one.replica == place.key), None)
+    kept = next((one for one in status.last_lines if one.replica == place.key), None)
     if kept is None:
-        raise NoLogError(f"{place.key} has no pod now, and its log was in the pod{_last_words(document, place.key)}")
+        raise NoLogError(f"{place.key} has no pod now, and its log was in the pod{_last_words(status, place.key)}")
     complain(f"{place.key} has no pod now, and its log went with it; these are the last lines (.status.lastLines):")
     return partial(_lines_of, kept)
 
 
-def _last_words(document: Document, key: str = "") -> str:
+def _last_words(status: TrainingJobStatus, key: str = "") -> str:
     """Return what the ledger has kept of the newest failure (of one replica), where the log itself is gone."""
-    records = TrainingJobStatus.read(document.get("status")).restarts
-    kept = [record for record in records if record.evidence and key in ("", record.replica)]
+    kept = [record for record in status.restarts if record.evidence and key in ("", record.replica)]
     return f". Of the failure at step {kept[-1].step} the ledger has: {kept[-1].evidence}" if kept else ""
 
 
