@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from trainmaster.api.states import Phase
 from trainmaster.cli.terminal import complain
-from trainmaster.wire.names import GROUP, KIND
+from trainmaster.wire.names import BEFORE_A_NAME
 
 FORMATS = ("json", "yaml", "wide", "name")
 EXIT_GOOD, EXIT_FAILED, EXIT_INVALID, EXIT_CLUSTER, EXIT_LATE = 0, 1, 2, 3, 4
@@ -118,7 +118,7 @@ def _name(parser: argparse.ArgumentParser, nargs: int | str | None = None, dest:
 
 def name_of_job(word: str) -> str:
     """Return the name that was typed, which may be as `list -o name` and kubectl print it."""
-    return word.removeprefix(f"{KIND.lower()}.{GROUP}/")
+    return word.removeprefix(BEFORE_A_NAME)
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,7 @@ from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.submission import Code, submit
 from trainmaster.wire.archives import MOST_PACKED
 from trainmaster.wire.bundle import MOST_BYTES, BundleError
+from trainmaster.wire.names import BEFORE_A_NAME
 from trainmaster.wire.sources import UnavailableError
 
 _OF_OURS = "trainmaster_trainer."  # its tasks are in every trainer image
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     except (AccessError, UnavailableError) as error:
         complain(*f"trainmaster submit: {_explained(error, job)}".split("\n"))
         return EXIT_CLUSTER
-    created = [f"trainingjob.trainmaster.dev/{made['metadata']['name']} created in namespace {access.namespace}"]
+    created = [f"{BEFORE_A_NAME}{made['metadata']['name']} created in namespace {access.namespace}"]
     tell(shown([made], options.output, now(), single=True) if options.output else created)
     if job.spec.training.task and job.spec.checkpoint.storage is None:
         complain(f"{options.job}: note: spec.checkpoint.storage: {NOT_KEPT}")

@@ -91,7 +91,7 @@ def _where(item: Document) -> str:
 
 def _name(item: Document) -> str:
     name = str(item["metadata"]["name"])
-    return name if item["kind"] != names.KIND else f"{names.KIND.lower()}.{names.GROUP}/{name}"
+    return name if item["kind"] != names.KIND else f"{names.BEFORE_A_NAME}{name}"
 
 
 def _cell(item: Document, column: Document, now: datetime) -> str:

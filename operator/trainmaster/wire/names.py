@@ -6,6 +6,7 @@ GROUP = "trainmaster.dev"
 VERSION = "v1"
 KIND = "TrainingJob"
 PLURAL = "trainingjobs"
+BEFORE_A_NAME = f"{KIND.lower()}.{GROUP}/"  # as kubectl writes a job's name
 API_VERSION = f"{GROUP}/{VERSION}"
 
 # Roles. A role is part of pod names, so it is lower case there (`ROLE_IN_NAMES`).
