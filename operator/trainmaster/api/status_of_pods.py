@@ -30,7 +30,7 @@ class AvoidedNode(StatusModel):
 
 @dataclass(frozen=True, kw_only=True)
 class LastLines(StatusModel):
-    """What a pod printed last that was deleted while it ran, whoever deleted it. Its log went with it."""
+    """LastLines has what a pod printed last that was deleted while it ran, whoever deleted it. Its log went with it."""
 
     replica: Annotated[str, Field(min_length=1, max_length=253)]
     """The replica, for example worker-0."""
