@@ -63,6 +63,12 @@ def a_script(text: str, folder: Path, *arguments: str, **spec: Any) -> dict[str,
     return a_job(**{"workers": 1, "training": training, **spec})
 
 
+def start_warm_parent(python: Path, socket: Path) -> subprocess.Popen[bytes]:
+    """Start a process to fork from, which ends with this one."""
+    program = [str(python), "-c", names.WARM_PROGRAM, names.WARM_MODULE, "--socket", str(socket)]
+    return subprocess.Popen(program, env={**os.environ, names.ENV_PARENT_PID: str(os.getpid())})
+
+
 class Command:
     """One call of the command line in `folder`, which holds the YAML and the user's modules."""
 

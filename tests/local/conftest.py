@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from trainmaster.wire import names
 
-from tests.local.command import TASKS, Command, abandoned_scratch, wait_gone, what_it_is
+from tests.local.command import TASKS, Command, abandoned_scratch, start_warm_parent, wait_gone, what_it_is
 
 MakeCommand = Callable[[], Command]
 
@@ -21,10 +18,7 @@ MakeCommand = Callable[[], Command]
 def warm_parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Importing torch takes seconds: once for all tests but those about the start itself."""
     socket = tmp_path_factory.mktemp("warm") / "socket"
-    process = subprocess.Popen(
-        [sys.executable, "-c", names.WARM_PROGRAM, names.WARM_MODULE, "--socket", str(socket)],
-        env={**os.environ, names.ENV_PARENT_PID: str(os.getpid())},
-    )
+    process = start_warm_parent(Path(sys.executable), socket)
     yield socket
     process.terminate()
     process.wait()

@@ -12,7 +12,8 @@ from random import Random
 
 from tests.simulation.more_scenarios import ALL
 from tests.simulation.oracle import live, problems
-from tests.simulation.world import AFTER, BEFORE, LOST, World
+from tests.simulation.sweeps import WAYS
+from tests.simulation.world import World
 
 PAIRS = 20_000_000  # seeds from this one on
 SEED = 1
@@ -25,7 +26,7 @@ def live_pair(seed: int) -> tuple[World, list[str]]:
     random = Random(seed)
     number = random.randrange(len(SWEPT))
     calls = random.sample(range(1, _calls(number) + LONGER), 2)
-    world = live(SWEPT[number], SEED, crashes={call: random.choice([BEFORE, AFTER, LOST]) for call in sorted(calls)})
+    world = live(SWEPT[number], SEED, crashes={call: random.choice(WAYS) for call in sorted(calls)})
     world.watch.history.insert(0, f"{SWEPT[number].name}: {world.crashes}")
     return world, problems(SWEPT[number], world)
 

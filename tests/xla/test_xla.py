@@ -14,7 +14,7 @@ import pytest
 from trainmaster.api.generate import ROOT
 from trainmaster.wire import names
 
-from tests.local.command import BIN
+from tests.local.command import BIN, start_warm_parent
 
 XLA_BIN = ROOT / ".venv-xla" / "bin" / "trainmaster"
 WARM: dict[Path, Path] = {}
@@ -64,9 +64,8 @@ def warm_parents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Start a process to fork from in each environment, as importing torch and torch_xla takes 10 s of processor."""
     folder, parents = tmp_path_factory.mktemp("warm"), []
     for command in (BIN, XLA_BIN):
-        python, WARM[command] = command.with_name("python"), folder / command.parts[-3]
-        program = [str(python), "-c", names.WARM_PROGRAM, names.WARM_MODULE, "--socket", str(WARM[command])]
-        parents.append(subprocess.Popen(program, env={**os.environ, names.ENV_PARENT_PID: str(os.getpid())}))
+        WARM[command] = folder / command.parts[-3]
+        parents.append(start_warm_parent(command.with_name("python"), WARM[command]))
     yield
     for parent in parents:
         parent.terminate()
