@@ -7,6 +7,7 @@ files is taken by whichever process is free.
 """
 
 import gc
+import os
 import signal
 import sys
 from pathlib import Path
@@ -29,6 +30,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Under PYTHONDONTWRITEBYTECODE, which containers often set, each process of pytest would take 10 s to rewrite the
 # assertions of all files, and each of the processes that tests start would compile our packages anew.
 sys.dont_write_bytecode = False
+
+# As our agent has it, for ranks that tests start without one: torch asks a name server for each address.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:5")
 
 HERE = Path(__file__).parent
 TURNS = ("cluster", "local", "cluster_hand", "xla", "frameworks", "simulation", "trainer", "agent", "quick")

@@ -93,10 +93,11 @@ class AgentProcess:
 
     def start(self, **variables: str) -> AgentProcess:
         """Start it, with these variables besides."""
+        inherited = {name: value for name, value in os.environ.items() if name != "RES_OPTIONS"}  # of tests/conftest.py
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,
-                env={**os.environ, **self.variables, **variables},
+                env={**inherited, **self.variables, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

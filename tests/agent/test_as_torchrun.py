@@ -40,6 +40,7 @@ LEFT_OUT = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "torchrun tells it to its own agen
 ADDED = {
     "GLOO_SOCKET_IFNAME": "the interface on which the replicas reach one another",
     "NCCL_SOCKET_IFNAME": "likewise",
+    "RES_OPTIONS": "a lost packet of a name server costs a second, and not five (decision 0219)",
     "TEST_WITNESS": "the test's own",
 }
 DRAWN = ("random", "seed of torch", "numpy", "drawn by torch")
@@ -52,11 +53,12 @@ def by_torchrun(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Fac
     folder = tmp_path_factory.mktemp("torchrun") / "user"
     folder.mkdir()
     shutil.copy(SCRIPTS / "seen.py", folder)
+    inherited = {name: value for name, value in os.environ.items() if name not in ADDED}
     started = {
         kind: subprocess.Popen(
             [str(Path(sys.executable).parent / "torchrun"), *TORCHRUN[1:], *words],
             cwd=folder,
-            env={**os.environ, "SEEN": str(folder), "SEEN_AS": kind},
+            env={**inherited, "SEEN": str(folder), "SEEN_AS": kind},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -78,6 +78,7 @@ class Proxy:
     cut_after: int | None = None
     pause: float = 0.0
     seen: int = 0
+    accepted: int = 0
     _passing: list[socket.socket] = field(default_factory=list)
     _listener: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
 
@@ -104,6 +105,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                self.accepted += 1
                 server = socket.create_connection(("127.0.0.1", self.target))
                 self._passing += [client, server]
                 threading.Thread(target=self._pass, args=(client, server, True), daemon=True).start()

@@ -189,6 +189,19 @@ def test_a_lost_connection_to_the_ranks_store_costs_no_save(talk: Talk) -> None:
             assert outcome.result(10) == ["", False]
 
 
+def test_saves_that_follow_one_another_use_one_connection(talk: Talk) -> None:
+    """A connection can take seconds, as torch looks up the name of each address that it connects to."""
+    first, second = talk.rank(0), talk.rank(1)
+    for number in range(4):
+        with first.one_save(), second.one_save():
+            first.put(first.rank, {})
+            second.put(second.rank, number)
+            assert first.reports() == [{}, number]
+            first.put(OUTCOME, ["", False])
+            assert second.get(OUTCOME, 0) == ["", False]
+    assert talk.proxy.accepted == 2  # the rank's own, and that of all of its saves
+
+
 def test_a_rank_that_dies_in_mid_save_is_waited_for_while_it_gives_signs_of_life(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

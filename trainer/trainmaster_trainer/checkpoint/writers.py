@@ -33,6 +33,7 @@ _TRIES = 5  # of one call, each over a connection of its own
 OUTCOME = "outcome"  # what went wrong, or "", and whether it is that the state itself is not finite
 _SIGN = "checkpoint/alive/{rank}"
 _LOOK = timedelta(seconds=10)  # so long a rank waits for another one's word before it looks whether that one lives
+_IDLE_SECONDS = 60.0  # between two saves, after which their connection is made anew
 _SIGN_SECONDS = 5.0  # between two signs of life
 _SILENCE_SECONDS = 300.0  # without any: it is dead, or of no use. Storage that is slow stops no sign
 
@@ -52,7 +53,8 @@ class Writers:
         self.rank = 0 if self._alone else group.rank
         self.count = 1 if self._alone else group.world_size
         self._store: Store = dist.HashStore()  # type: ignore[attr-defined]
-        self._connected = self._alone  # else `_call` does it, for each save
+        self._connected = self._alone  # else `_call` does it
+        self._ended = 0.0  # when the last save was over (time.monotonic)
         self.allowed: dict[str, int] = {}  # what the tensors of the last save may hold, see `soundness.py`
         self._number = 0  # of the save, the same on all ranks: one that is tried again has keys of its own
 
@@ -108,10 +110,12 @@ class Writers:
     def one_save(self) -> Iterator[None]:
         """Begin a save, and give signs of life while this rank works on it, however long its storage takes."""
         self._number += 1
-        self._connected = self._alone
         if self._alone:
             yield
             return
+        # A connection that was idle for long may be lost without a word. A new one for each save would cost, as torch
+        # asks the name server for the name of each address that it connects to (docs/decisions/0219).
+        self._connected &= time.monotonic() - self._ended < _IDLE_SECONDS
         over = threading.Event()
         thread = threading.Thread(target=self._give_signs, args=[over], name="checkpoint-alive", daemon=True)
         with suppress(RuntimeError):  # there can be no more threads; others' patience is long
@@ -120,13 +124,15 @@ class Writers:
             yield
         finally:
             over.set()
+            self._ended = time.monotonic()
 
     def _give_signs(self, over: threading.Event) -> None:
         """Over a connection of its own. A sign that cannot be given is missed by others, and that is all."""
         key = _SIGN.format(rank=self.rank)
+        store: Store | None = None
         with suppress(dist.DistError):
-            store = self._group.store.clone()
             while not over.wait(_SIGN_SECONDS):
+                store = store or self._group.store.clone()
                 store.add(key, 1)
 
     def reports(self) -> list[dict[str, Any]]:
@@ -167,7 +173,7 @@ class Writers:
         self._call(put)
 
     def _call(self, ask: Callable[[Store], Answer]) -> Answer:
-        """Use this save's own connection, and a new one when it is lost: torch does not restore a connection.
+        """Use the saves' own connection, and a new one when it is lost: torch does not restore a connection.
 
         The main thread's connection is not used: a wait that blocks would hold that thread up.
         """
