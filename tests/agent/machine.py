@@ -53,7 +53,7 @@ class Witness:
 
 
 class AgentProcess:
-    """One agent, started as the hands start it."""
+    """One agent, started as the platforms start it."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class AgentProcess:
 
 
 class SharedParent:
-    """A warm parent as the local hand starts it."""
+    """A warm parent as the local platform starts it."""
 
     def __init__(self, folder: Path, **variables: str) -> None:
         self.path = folder / "warm"
@@ -143,7 +143,7 @@ class SharedParent:
         )
 
     def close(self) -> None:
-        """As the local hand ends it."""
+        """As the local platform ends it."""
         self.process.terminate()
         self.process.wait(60)  # it may import torch just now
 

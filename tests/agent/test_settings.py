@@ -1,4 +1,4 @@
-"""The environment that the hands give to an agent."""
+"""The environment that the platforms give to an agent."""
 
 from __future__ import annotations
 

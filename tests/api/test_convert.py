@@ -24,7 +24,7 @@ def a_pod(*command: str, **container: Any) -> dict[str, Any]:
 
 
 def converted(kind: str, spec: dict[str, Any], **metadata: Any) -> Converted:
-    """What a job becomes, which is always one that `check` takes, unless it needs a hand."""
+    """What a job becomes, which is always one that `check` takes, unless somebody has to look at it."""
     document = {"kind": kind, "apiVersion": "x/v1", "metadata": {"name": "rings", **metadata}, "spec": spec}
     return of_file(yaml.safe_dump(document).encode())
 

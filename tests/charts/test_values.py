@@ -6,7 +6,7 @@ import tomllib
 import pytest
 import yaml
 from trainmaster.cli.operator import pod_settings
-from trainmaster.cluster.hand import Address
+from trainmaster.cluster.controller import Address
 
 from .tools import CHART, ROOT, helm, render, settings, the
 

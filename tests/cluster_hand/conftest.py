@@ -1,4 +1,4 @@
-"""Fixtures of the Kubernetes hand: a private API server, the operator as a process, a namespace per test."""
+"""Fixtures of the Kubernetes platform: a private API server, the operator as a process, a namespace per test."""
 
 import itertools
 import uuid

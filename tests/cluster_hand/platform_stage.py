@@ -1,4 +1,4 @@
-"""A platform of the Kubernetes hand alone: a test says what its caches hold and what its server answers."""
+"""A platform of the Kubernetes platform alone: a test says what its caches hold and what its server answers."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from trainmaster.cli.main import main
 from trainmaster.cli.operator import pod_settings
-from trainmaster.cluster.hand import Address
+from trainmaster.cluster.controller import Address
 
 from .apiserver import ApiServer, free_port
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from trainmaster.cli.operator import pod_settings
-from trainmaster.cluster.hand import Address
+from trainmaster.cluster.controller import Address
 
 from .lab import Lab
 

@@ -15,7 +15,7 @@ from trainmaster.cluster import informer as informer_module
 from trainmaster.cluster import jobs
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.hand import Address, Hand, Options
+from trainmaster.cluster.controller import Address, Controller, Options
 from trainmaster.cluster.informer import Informer
 
 from .fake_server import Document, Watch, refusal, served
@@ -228,16 +228,16 @@ async def test_a_namespace_that_is_not_ours_to_read_keeps_no_other_waiting() -> 
     anywhere = Address("127.0.0.1", 0)
     options = Options(PodSettings("http://operator", "trainer:1"), ("a", "b"), listen=anywhere, readiness=anywhere)
     async with served(handler) as client, asyncio.timeout(10):
-        hand = Hand(options, client._connection)
-        await hand.start()
+        controller = Controller(options, client._connection)
+        await controller.start()
         try:
-            await holds(lambda: hand._at_work)
-            assert hand.ready
-            assert (hand._has_read("a"), hand._has_read("b")) == (True, False)
+            await holds(lambda: controller._at_work)
+            assert controller.ready
+            assert (controller._has_read("a"), controller._has_read("b")) == (True, False)
             granted = True
-            await holds(lambda: hand._has_read("b"))
+            await holds(lambda: controller._has_read("b"))
         finally:
-            await hand.stop()
+            await controller.stop()
 
 
 async def test_where_nothing_at_all_may_be_read_nobody_is_at_work() -> None:

@@ -14,7 +14,7 @@ from trainmaster.cluster import sweep as sweep_module
 from trainmaster.cluster import watch_session
 from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.hand import Address, Hand, Options
+from trainmaster.cluster.controller import Address, Controller, Options
 from trainmaster.cluster.operator import Operator
 from trainmaster.wire import names
 
@@ -26,7 +26,7 @@ from .lab import MERGE_PATCH, TASK
 _numbers = itertools.count(1)
 
 
-class QuietHand(Hand):
+class QuietController(Controller):
     """Everything of an operator but its loop: no job is touched."""
 
     async def _serve(self) -> None:
@@ -46,8 +46,8 @@ class Stage:
         connection = Connection(lambda: login)
         probes, readiness = Address("127.0.0.1", free_port()), Address("127.0.0.1", free_port())
         options = Options(PodSettings("http://x", "trainer:1"), (namespace,), probes=probes, readiness=readiness)
-        self.hand = QuietHand(options, connection)
-        self.operator = Operator(options, self.hand, connection)
+        self.controller = QuietController(options, connection)
+        self.operator = Operator(options, self.controller, connection)
 
     async def call(self, method: str, path: str, body: object = None, kind: str = "application/json") -> Document:
         """Ask the API server itself, as its administrator."""
@@ -61,7 +61,7 @@ class Stage:
 
     async def until_sees(self, *jobs: str) -> None:
         """Wait until the operator knows exactly these jobs."""
-        await holds(lambda: sorted(record.key.name for record in self.hand._jobs) == sorted(jobs))
+        await holds(lambda: sorted(record.key.name for record in self.controller._jobs) == sorted(jobs))
 
 
 async def holds(what: Callable[[], bool]) -> None:
@@ -106,7 +106,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_error_event_ends_kopf_and_not_the_operator(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """Five times; our own tasks live on, and kopf leaves none behind."""
-    ours, tasks = list(stage.hand._tasks), len(asyncio.all_tasks())
+    ours, tasks = list(stage.controller._tasks), len(asyncio.all_tasks())
     for number in range(5):
         await stage.proxy.watched()
         await stage.proxy.say("ERROR", {"kind": "Status", "code": 500, "message": "etcd has no leader"})
@@ -154,12 +154,12 @@ async def test_stale_events_change_nothing(stage: Stage) -> None:
     edited = await stage.call("PATCH", f"{stage.path}/first", {"spec": {"suspend": True}}, MERGE_PATCH)
     await stage.call("DELETE", f"{stage.path}/second")
     version = edited["metadata"]["resourceVersion"]
-    await holds(lambda: stage.hand._jobs.newest("") >= int(version) and len(stage.hand._jobs) == 1)
+    await holds(lambda: stage.controller._jobs.newest("") >= int(version) and len(stage.controller._jobs) == 1)
     await stage.proxy.say("MODIFIED", old)
     await stage.proxy.say("ADDED", second)
     await stage.submit("third")
     await stage.until_sees("first", "third")
-    (first,) = (record for record in stage.hand._jobs if record.key.name == "first")
+    (first,) = (record for record in stage.controller._jobs if record.key.name == "first")
     assert first.document["metadata"]["resourceVersion"] == version
 
 
@@ -192,11 +192,11 @@ async def test_documents_that_kopf_does_not_bring_have_it_begin_anew(
     """A watch that lives and tells nothing, as through a proxy that holds back what it is told."""
     monkeypatch.setattr(sweep_module, "LATE_SECONDS", 0.3)
     monkeypatch.setattr(sweep_module, "SWEEP_SECONDS", 0.2)
-    stage.hand._jobs.take = lambda *_: None  # type: ignore[method-assign]
+    stage.controller._jobs.take = lambda *_: None  # type: ignore[method-assign]
     await stage.submit("second")
-    stage.hand._sweeps[0].relisted()
+    stage.controller._sweeps[0].relisted()
     await holds(lambda: "it has not brought 1 TrainingJobs" in caplog.text)
-    del stage.hand._jobs.take
+    del stage.controller._jobs.take
     await stage.until_sees("first", "second")
 
 
@@ -207,8 +207,8 @@ async def test_a_large_page_is_asked_for_in_smaller_ones(server: ApiServer, monk
             await stage.submit(f"job-{number}")
         stage.operator.restart_watch("the test wants a list")
         await stage.until_sees("first", *(f"job-{number}" for number in range(12)))
-        stage.hand._jobs._entries.clear()
-        stage.hand._jobs._groups.clear()
+        stage.controller._jobs._entries.clear()
+        stage.controller._jobs._groups.clear()
         stage.operator.restart_watch("the test wants another")
         await stage.until_sees("first", *(f"job-{number}" for number in range(12)))
 

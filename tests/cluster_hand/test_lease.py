@@ -15,7 +15,7 @@ from trainmaster.cluster import client as client_module
 from trainmaster.cluster import lease as lease_module
 from trainmaster.cluster.client import Client, RefusalError
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.hand import Hand, Options
+from trainmaster.cluster.controller import Controller, Options
 from trainmaster.cluster.lease import HOLD_SECONDS, LEASE_SECONDS, LOOK_SECONDS, Document, Lease, LostError, Tenure
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
@@ -276,13 +276,15 @@ async def test_a_server_that_asks_for_a_long_pause_costs_no_lease() -> None:
         return web.json_response(await (shelf.get() if request.method == "GET" else shelf.put(await request.json())))
 
     async with served(handler) as client:
-        hand = Hand(Options(PodSettings("http://operator", "trainer:1"), lease=Key("lab", "lease")), client._connection)
-        assert hand._lease
-        task = asyncio.create_task(hand._lease.run())
-        await asyncio.wait_for(hand._lease.leading.wait(), 15)
+        controller = Controller(
+            Options(PodSettings("http://operator", "trainer:1"), lease=Key("lab", "lease")), client._connection
+        )
+        assert controller._lease
+        task = asyncio.create_task(controller._lease.run())
+        await asyncio.wait_for(controller._lease.leading.wait(), 15)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await hand._lease.release()
+        await controller._lease.release()
 
 
 async def test_what_was_begun_in_time_and_is_sent_too_late_does_not_arrive() -> None:

@@ -1,4 +1,4 @@
-"""What the agents of both hands are told: how many threads each rank computes with."""
+"""What the agents of both platforms are told: how many threads each rank computes with."""
 
 import pytest
 from trainmaster.core.environment import agent_environment

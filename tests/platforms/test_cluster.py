@@ -1,4 +1,4 @@
-"""The Kubernetes hand keeps the contract, on a private etcd and kube-apiserver. The test plays kubelet and agents."""
+"""The Kubernetes platform keeps the contract, on a private etcd and API server. The test plays kubelet and agents."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ import kopf
 import pytest
 from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.hand import Address, Hand, Options
+from trainmaster.cluster.controller import Address, Controller, Options
 from trainmaster.cluster.operator import Operator
 from trainmaster.cluster.platform import ClusterPlatform
 from trainmaster.core.states.observed import Replica
@@ -31,7 +31,7 @@ CAN = frozenset({EDITS, REFUSES, DELETES, TELLS})
 _numbers = itertools.count(1)
 
 
-class QuietHand(Hand):
+class QuietController(Controller):
     """Everything of an operator but its loop: nothing happens on this platform that the test does not wish."""
 
     async def _serve(self) -> None:
@@ -45,9 +45,9 @@ class QuietHand(Hand):
 class ClusterWorld:
     """A namespace with one job."""
 
-    def __init__(self, server: ApiServer, hand: Hand, namespace: str, url: str) -> None:
+    def __init__(self, server: ApiServer, controller: Controller, namespace: str, url: str) -> None:
         self.key, self.can = Key(namespace, "digits"), CAN
-        self.hand = hand
+        self.controller = controller
         self._server = server
         self._url = url
         self._agents: dict[str, asyncio.Task[None]] = {}
@@ -56,8 +56,8 @@ class ClusterWorld:
 
     @property
     def platform(self) -> ClusterPlatform:
-        """That of the hand."""
-        return self.hand._platform
+        """That of the controller."""
+        return self.controller._platform
 
     async def prepare(self) -> None:
         """Namespace, account and job."""
@@ -66,7 +66,7 @@ class ClusterWorld:
         spec = {"strategy": {"type": "AllReduce"}, "training": TASK, "workers": {"replicas": 2}}
         kind = {"apiVersion": names.API_VERSION, "kind": names.KIND}
         await self._call("POST", self._jobs, {**kind, "metadata": {"name": self.key.name}, "spec": spec})
-        while not self.hand.ready or await self.platform.observe(self.key) is None:
+        while not self.controller.ready or await self.platform.observe(self.key) is None:
             await self.news(0.1)
 
     async def close(self) -> None:
@@ -76,9 +76,9 @@ class ClusterWorld:
         await asyncio.gather(*self._agents.values(), return_exceptions=True)
 
     async def news(self, seconds: float) -> None:
-        """The hand's queue has no listener here: look again."""
+        """The controller's queue has no listener here: look again."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.hand._queue.get(), seconds)
+            await asyncio.wait_for(self.controller._queue.get(), seconds)
 
     async def start(self, replica: Replica) -> None:
         """As kubelet, the container runs; as agent, it calls and obeys."""
@@ -145,15 +145,15 @@ class ClusterWorld:
 
 @contextlib.asynccontextmanager
 async def cluster_world(server: ApiServer) -> AsyncIterator[ClusterWorld]:
-    """With a hand of its own, without a loop."""
+    """With a controller of its own, without a loop."""
     listen, probes, readiness = (Address("127.0.0.1", free_port()) for _ in range(3))
     url = f"http://127.0.0.1:{listen.port}"
     login = kopf.ConnectionInfo(server=server.url, ca_path=str(server.certificate), token=server.token)
     namespace = f"contract-{next(_numbers)}"
     options = Options(PodSettings(url, "trainer:test"), (namespace,), listen=listen, probes=probes, readiness=readiness)
     connection = Connection(lambda: login)
-    operator = Operator(options, QuietHand(options, connection), connection)
-    world = ClusterWorld(server, operator.hand, namespace, url)
+    operator = Operator(options, QuietController(options, connection), connection)
+    world = ClusterWorld(server, operator.controller, namespace, url)
     running = asyncio.create_task(operator.run())
     try:
         await world.prepare()

@@ -1,4 +1,4 @@
-"""The one-machine hand keeps the contract, with real agents as processes."""
+"""The platform on one machine keeps the contract, with real agents as processes."""
 
 import asyncio
 import contextlib

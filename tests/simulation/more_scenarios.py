@@ -1,4 +1,4 @@
-"""More lives, of two kinds: what people do to a job, and a control plane that goes away or changes hands."""
+"""More lives, of two kinds: what people do to a job, and a control plane that goes away or gets another leader."""
 
 from __future__ import annotations
 

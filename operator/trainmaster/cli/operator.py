@@ -25,7 +25,7 @@ from trainmaster.api.policies import Storage
 from trainmaster.cli.terminal import complain
 from trainmaster.cluster import operator
 from trainmaster.cluster.connection import bracketed
-from trainmaster.cluster.hand import Address, Options
+from trainmaster.cluster.controller import Address, Options
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.queueing import Key
 from trainmaster.seldom import SeldomFilter

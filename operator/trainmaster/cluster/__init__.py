@@ -1,7 +1,7 @@
-"""Contain the Kubernetes hand: the loop's `Platform` on a real cluster.
+"""Contain the Kubernetes platform: the loop's `Platform` on a real cluster.
 
     operator    kopf's handlers: start, login, job events, probe, end
-    hand        puts the parts below together and runs them
+    controller  puts the parts below together and runs them
     platform    observe, write_status, apply
     cache       what the API server said last, in slim frozen values
     sweep       what there is of the jobs that kopf's watch brings, and `swept_cache`, which keeps these

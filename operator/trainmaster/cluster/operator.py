@@ -20,7 +20,7 @@ import kopf
 from trainmaster.api.problem import reason
 from trainmaster.cluster import watch_session
 from trainmaster.cluster.connection import Connection
-from trainmaster.cluster.hand import Hand, Options, PortError
+from trainmaster.cluster.controller import Controller, Options, PortError
 from trainmaster.cluster.informer import PAGE, WATCH_SECONDS, pause_seconds
 from trainmaster.wire import names
 
@@ -43,19 +43,19 @@ async def startup(memo: kopf.Memo, **_: Any) -> None:
 @kopf.on.login()
 async def login(memo: kopf.Memo, settings: kopf.OperatorSettings, **_: Any) -> kopf.AiohttpSession:
     """Give kopf a session of ours, which keeps its credentials fresh."""
-    return watch_session.open_session(memo.operator.connection, memo.operator.hand.agent, settings)
+    return watch_session.open_session(memo.operator.connection, memo.operator.controller.agent, settings)
 
 
 @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL)
 async def job_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
     """Put a job's document into the cache. If that is news, the queue gets the job's key."""
-    memo.operator.hand.take_job(event["type"], event["object"])
+    memo.operator.controller.take_job(event["type"], event["object"])
 
 
 @kopf.on.probe(id="operator")
 async def probe(memo: kopf.Memo, **_: Any) -> str:
     """Tell the kubelet whether this process should live: an error is HTTP status 500."""
-    if trouble := memo.operator.hand.trouble():
+    if trouble := memo.operator.controller.trouble():
         raise kopf.PermanentError(trouble)
     return "ok"
 
@@ -83,23 +83,23 @@ def run(options: Options) -> int:
 
 
 async def _run(options: Options, connection: Connection) -> int:
-    return await Operator(options, Hand(options, connection), connection).run()
+    return await Operator(options, Controller(options, connection), connection).run()
 
 
 class Operator:
     """Run kopf, and our own parts in it, until a signal comes or a part fails."""
 
-    def __init__(self, options: Options, hand: Hand, connection: Connection) -> None:
+    def __init__(self, options: Options, controller: Controller, connection: Connection) -> None:
         self._options = options
         self._started = False
         self._failed = False
         self._stop = asyncio.Event()
         self._killing: asyncio.TimerHandle | None = None
-        self.hand = hand
+        self.controller = controller
         self.connection = connection
         self.over = False  # as opposed to: kopf ends to be run anew
-        hand.restart_watch = self.restart_watch
-        hand.failed.add_done_callback(lambda _: self.end(failed=True))
+        controller.restart_watch = self.restart_watch
+        controller.failed.add_done_callback(lambda _: self.end(failed=True))
 
     async def run(self) -> int:
         """Return the exit code."""
@@ -127,7 +127,7 @@ class Operator:
             return
         self._started = True
         try:
-            await self.hand.start()
+            await self.controller.start()
         except BaseException as error:
             if isinstance(error, PortError):
                 log.critical("%s", error)
@@ -138,7 +138,7 @@ class Operator:
         """Stop our own parts, once."""
         if self._started:
             self._started = False
-            await self.hand.stop()
+            await self.controller.stop()
         if self._killing:
             self._killing.cancel()
 

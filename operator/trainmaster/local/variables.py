@@ -1,4 +1,4 @@
-"""Make the environment of a local agent: what both hands set alike, and what only this machine knows."""
+"""Make the environment of a local agent: what both platforms set alike, and what only this machine knows."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Hold the agent's channel to the warm parent: the one of the local hand, or one that it starts itself.
+"""Hold the agent's channel to the warm parent: the one of the local platform, or one that it starts itself.
 
 Called by `ranks`. What goes over the channel (JSON, see `channel`):
     {"start": "rank", "id", "environment"}  + stdout, stderr (, listener)   agent to parent

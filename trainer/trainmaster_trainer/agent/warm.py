@@ -1,6 +1,6 @@
 """The warm parent: imports torch once and forks ranks from itself, so that a first step takes milliseconds.
 
-Started by the agent (`--descriptor`, one agent) or by the local hand (`--socket`, shared by many agents):
+Started by the agent (`--descriptor`, one agent) or by the local platform (`--socket`, shared by many agents):
 `python -c names.WARM_PROGRAM`. What agents and it say to one another is in `parent`.
 It only imports: no tensor, no CUDA context, no thread. Where a thread came up nevertheless, it spawns.
 """

@@ -30,7 +30,7 @@ RULES = (
         field="strategy.compression",
         cel="self.strategy.compression == 'None' || !has(self.training.command)",
         holds=lambda spec: spec.strategy.compression == "None" or spec.training.command is None,
-        message="compression is for tasks; what a command of your own sends is in nobody else's hands",
+        message="compression is for tasks; Trainmaster has no part in what a command of your own sends",
         cure="Remove compression and compress in the script, or train a task",
     ),
     Rule(

@@ -41,7 +41,7 @@ RULES = (
         field="reproducible",
         cel="!self.reproducible || has(self.training.task)",
         holds=lambda spec: not spec.reproducible or spec.training.task is not None,
-        message="what a command of your own computes is in nobody else's hands",
+        message="Trainmaster cannot fix the order in which a command of your own computes",
         cure="Set reproducible to false, or train a task",
     ),
     Rule(

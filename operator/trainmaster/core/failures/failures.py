@@ -252,7 +252,7 @@ def _replica_evidence(replica: Replica, kind: str, code: str, said: str) -> str:
 
 
 def of_line(line: RestartRecord) -> Failure:
-    """Return the failure that a line of the ledger is about."""
+    """Return the failure that an entry of the ledger is about."""
     return Failure(
         failure_class=line.failure_class,
         replica=line.replica or "",

@@ -14,7 +14,7 @@ from trainmaster.core.states.verdict import NOTHING, Verdict
 
 
 def name_the_cause(facts: Facts) -> Verdict:
-    """Replace the newest line of the ledger where it names only a symptom of another rank's death."""
+    """Replace the newest entry of the ledger where it names only a symptom of another rank's death."""
     symptom = facts.regime.to_explain()
     if symptom is None:
         return NOTHING

@@ -1,4 +1,4 @@
-"""Put the parts of the Kubernetes hand together and run them: caches, intake, loop, probes.
+"""Put the parts of the Kubernetes platform together and run them: caches, intake, loop, probes.
 
 The loop starts after everything has been read once. From then on heartbeats are accepted, also while the API server
 cannot be reached.
@@ -44,7 +44,7 @@ from trainmaster.listening.listener import Listener
 from trainmaster.queueing import Key, WorkQueue
 from trainmaster.wire import names
 
-log = logging.getLogger("trainmaster.hand")
+log = logging.getLogger("trainmaster.controller")
 
 # The loop looks at every job this often, even if nothing happened, in case an event was lost.
 SWEEP_SECONDS = 300.0
@@ -95,7 +95,7 @@ class Options:
     metrics: Address | None = None  # None: Prometheus is told nothing
 
 
-class Hand:
+class Controller:
     """Run one operator. `failed` is done when a part of it has ended that should not end.
 
     kopf brings TrainingJobs to `take_job`; `restart_watch(why)` has kopf list and watch them anew.
