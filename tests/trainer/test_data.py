@@ -10,9 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, TensorDataset
-from trainmaster_trainer.data import Batches, SampleOrder, Share
+from trainmaster_trainer.data import Batch, Batches, SampleOrder, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.permutation import FEW, block, permute, shuffle
+from trainmaster_trainer.strategies.microbatches import split
 from trainmaster_trainer.task import Samples
 from typing_extensions import override
 
@@ -142,6 +143,24 @@ def test_weights_make_the_mean_over_shares_that_over_samples() -> None:
     assert float(mean) == pytest.approx(4.5)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "targets"),
+    [
+        (torch.ones(6, 2), torch.ones(6)),  # a collate that leaves out broken samples
+        (torch.ones(16, 2), torch.ones(16)),  # one that gives two views of each
+        (torch.ones(5, 8, 2), torch.ones(8)),  # time comes first
+        ({"rows": torch.ones(8, 2), "scale": torch.tensor(2.0)}, torch.ones(8)),
+    ],
+)
+def test_a_batch_that_is_cut_has_the_samples_in_its_first_dimension(inputs: Any, targets: torch.Tensor) -> None:
+    """Else some would be left out in silence, or paired with the targets of others."""
+    batch = Batch(inputs, targets, size=8, global_size=8, fraction_done=1.0)
+    assert batch.parts(8) == [batch]
+    for cut in (lambda: batch.parts(3), lambda: split(batch, 2)):
+        with pytest.raises(ConfigurationError, match=r"of a batch of 8 samples have a tensor of shape \[.*collate"):
+            cut()
+
+
 def test_a_role_without_a_share_gets_an_empty_batch() -> None:
     batches = Batches(Squares(), 4, steps=2, seed=3, device=torch.device("cpu"))
     assert batches.take(1, None).size == 0
@@ -164,7 +183,12 @@ def test_a_dataset_that_cannot_be_used_is_a_configuration_error(samples: Samples
 
 @pytest.mark.parametrize(
     ("sample", "given"),
-    [((1, 2, 3), "3 parts"), ({"x": 1, "y": 2}, "2 parts"), (torch.ones(3), "one Tensor"), ((1,), "1 parts")],
+    [
+        ((1, 2, 3), "3 parts"),
+        ({"x": 1, "y": 2}, "a dict of 'x', 'y'"),
+        (torch.ones(3), "one Tensor"),
+        ((1,), "1 parts"),
+    ],
 )
 def test_samples_that_are_no_pairs_are_refused(sample: Any, given: str) -> None:
     batches = Batches([sample] * 8, 4, steps=2, seed=3, device=torch.device("cpu"))

@@ -62,3 +62,11 @@ def test_a_look_in_eval_mode() -> None:
         assert not model.training
         model(torch.ones(2))
     assert traces(model) == before
+
+
+def test_what_is_frozen_within_gets_gradients_again() -> None:
+    """As evaluations freeze a model to be quicker; training would go on without some of it, and nobody would know."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(requires_grad=False))
+    with without_trace(model):
+        model.requires_grad_(requires_grad=False)
+    assert [one.requires_grad for one in model.parameters()] == [True, True, False, False]

@@ -183,6 +183,13 @@ def test_a_metric_of_whatever_kind_is_a_number_on_the_device_of_the_loss(value: 
     assert (found.shape, found.dtype, found.device.type) == ((), torch.float32, "meta")
 
 
+@pytest.mark.parametrize("name", ["loss", "validation_loss", "", "x" * 129, 3])
+def test_a_name_that_no_metric_can_have_is_refused(name: Any) -> None:
+    """The mean of the validation samples' losses would be overwritten by a metric of its name."""
+    with pytest.raises(ConfigurationError, match=r"metrics\(\) of Given gave a metric called .*Choose a name"):
+        metrics_of(answering(metrics={name: 0.5}), None, None, torch.device("cpu"))
+
+
 def test_more_metrics_than_can_be_shown_are_refused() -> None:
     many = {str(number): 1.0 for number in range(10_000)}
     with pytest.raises(ConfigurationError, match=r"gave 10000 metrics. Return 32 at most"):

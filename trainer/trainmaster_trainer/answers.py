@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from trainmaster_trainer.checkpoint.shard import DTYPES
 from trainmaster_trainer.counted import Loss, count_of
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.metric_names import LONGEST_NAME, MOST_METRICS
+from trainmaster_trainer.metric_names import LONGEST_NAME, MOST_METRICS, TAKEN
 from trainmaster_trainer.moment import eval_mode
 from trainmaster_trainer.task import Task
 
@@ -162,7 +162,7 @@ def metrics_of(task: Task, outputs: Any, targets: Any, device: torch.device) -> 
     """Return a task's metrics of a batch, as tensors without dimensions or gradients.
 
     Raises:
-        ConfigurationError: they are not numbers by name, or one is called loss.
+        ConfigurationError: they are not numbers by name, or one is called as a mean of the loss is.
     """
     with torch.no_grad():
         metrics: object = task.metrics(outputs, targets)
@@ -172,10 +172,10 @@ def metrics_of(task: Task, outputs: Any, targets: Any, device: torch.device) -> 
     if len(metrics) > MOST_METRICS:
         raise ConfigurationError(f"{where} {len(metrics)} metrics. Return {MOST_METRICS} at most.")
     for name in metrics:
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or name == "loss":
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or name in TAKEN:
             raise ConfigurationError(
                 f"{where} a metric called {name!r:.150}. Choose a name of 1 to {LONGEST_NAME} characters, and not "
-                "loss, which is what loss() gives."
+                f"{' or '.join(TAKEN)}, which are the means of what loss() gives."
             )
     return {name: _as_number(where, name, value, device) for name, value in metrics.items()}
 

@@ -29,7 +29,7 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.making import Collate, Maker, are_in_memory, as_dataset
 from trainmaster_trainer.permutation import Indices, block, block_size
 from trainmaster_trainer.streams import Place, StreamMaker, is_stream, length_of
-from trainmaster_trainer.structure import part_of, to_device
+from trainmaster_trainer.structure import leaves, part_of, to_device
 from trainmaster_trainer.task import Samples
 
 
@@ -89,7 +89,24 @@ class Batch:
         count = 1 if most is None else min(math.ceil(largest / most), self.smallest)
         if count == 1:
             return [self]
+        self.check_can_be_cut()
         return [self.part(*Share(index, count).bounds(self.size)) for index in range(count)]
+
+    def check_can_be_cut(self) -> None:
+        """Check that all its tensors have the sample as their first dimension, along which it is cut.
+
+        Raises:
+            ConfigurationError: one has not, as a task's collate may leave out samples, or put time first.
+        """
+        for what, value in (("inputs", self.inputs), ("targets", self.targets)):
+            for leaf in leaves(value):
+                if leaf.dim() == 0 or len(leaf) != self.size:
+                    raise ConfigurationError(
+                        f"spec.training.task: the {what} of a batch of {self.size} samples have a tensor of shape "
+                        f"{[*leaf.shape]}, and micro-batches are cut along the first dimension, which must be the "
+                        f"{self.size} samples. Let collate() return them so, all of them, or train without "
+                        "microBatchSize and by a strategy without stages, such as AllReduce."
+                    )
 
     def part(self, first: int, end: int) -> Batch:
         """Return samples `first` to `end - 1` of it."""

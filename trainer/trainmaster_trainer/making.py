@@ -6,7 +6,7 @@ same wherever it is made: in the rank itself, or ahead of the step in a data wor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -77,7 +77,11 @@ def pair(batch: Any, what: str) -> tuple[Any, Any]:
     match batch:
         case [inputs, targets]:
             return inputs, targets
-    given = f"{len(batch)} parts" if isinstance(batch, (tuple, list, dict)) else f"one {type(batch).__name__}"
+    given = "None" if batch is None else f"one {type(batch).__name__}"
+    if isinstance(batch, Mapping):
+        given = f"a dict of {', '.join(map(repr, batch)) or 'nothing'}"
+    elif isinstance(batch, (tuple, list)):
+        given = f"{len(batch)} parts"
     raise ConfigurationError(
         f"spec.training.task: {what} is {given}. Give pairs (inputs, targets); where there are more "
         "things, put them together: ((image, mask), label), or a dict of them for the inputs."

@@ -8,6 +8,8 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 
 MOST_METRICS, LONGEST_NAME = 32, 128
+VALIDATION_LOSS = "validation_loss"
+TAKEN = ("loss", VALIDATION_LOSS)  # names of the means of loss()
 _FIELD = "spec.training.task: metrics()"
 _ALWAYS = "Give the same names for every batch, with float('nan') where there is nothing to measure."
 

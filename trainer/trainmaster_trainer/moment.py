@@ -24,19 +24,25 @@ def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
 
 
 class Inside:
-    """Inside holds what a forward pass changes in a model beside its parameters: the buffers and extra state of now."""
+    """Inside holds what a look at a model changes in it beside its parameters: the buffers and extra state of now.
+
+    Which parameters get a gradient is held too: an evaluation may have frozen them to be quicker.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._buffers = [buffer.clone() for buffer in model.buffers()]
+        self._trained = [(one, one.requires_grad) for one in model.parameters()]
         having = with_extra_state(model).values()
         self._extra = [(module, copy.deepcopy(module.get_extra_state())) for module in having]
 
     def put_back(self) -> None:
-        """Restore the buffers and extra state. This may be called several times."""
+        """Restore the buffers, the extra state and what gets a gradient. This may be called several times."""
         with torch.no_grad():
             for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
                 buffer.copy_(before)
+        for one, gets_a_gradient in self._trained:
+            one.requires_grad_(gets_a_gradient)
         for module, extra in self._extra:
             module.set_extra_state(copy.deepcopy(extra))
 

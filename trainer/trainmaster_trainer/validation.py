@@ -24,7 +24,7 @@ from trainmaster_trainer.answers import figures_of, loss_of
 from trainmaster_trainer.data import SampleOrder, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.making import Maker, as_dataset
-from trainmaster_trainer.metric_names import check_same_names
+from trainmaster_trainer.metric_names import VALIDATION_LOSS, check_same_names
 from trainmaster_trainer.moment import Inside, eval_mode
 from trainmaster_trainer.permutation import Indices
 from trainmaster_trainer.samples import own_collate
@@ -33,7 +33,6 @@ from trainmaster_trainer.strategies.steady import prints
 from trainmaster_trainer.structure import to_device
 from trainmaster_trainer.task import Task
 
-LOSS = "validation_loss"
 _SAMPLES = "validation_dataset()"
 Sums = dict[str, tuple[float, float]]  # by name: a sum, and over how much it is one
 
@@ -113,10 +112,10 @@ class Trial:
             inputs, targets = maker.make(number, part)
             count = len(order.share(number, part))
             loss = loss_of(self._task, model(to_device(inputs, self._device)), to_device(targets, self._device))
-            check_same_names(sums.keys() - {LOSS} if sums else None, loss.metrics)
+            check_same_names(sums.keys() - {VALIDATION_LOSS} if sums else None, loss.metrics)
             samples = float(count) if loss.count is None else float(loss.count)
             total = float(loss.value) * (count if loss.count is None else 1)
-            found = {LOSS: (total, samples)}
+            found = {VALIDATION_LOSS: (total, samples)}
             found |= {name: (float(value) * count, count) for name, value in loss.metrics.items()}
             sums = _added(sums, found)
         return sums
@@ -133,13 +132,13 @@ class Trial:
         """
         total: Sums = {}
         for part in filter(None, parts):
-            check_same_names(total.keys() - {LOSS} if total else None, part.keys() - {LOSS})
+            check_same_names(total.keys() - {VALIDATION_LOSS} if total else None, part.keys() - {VALIDATION_LOSS})
             total = _added(total, part)
         means = {name: value / samples if samples else math.nan for name, (value, samples) in total.items()}
         if twice := sorted(means.keys() & own.keys()):
             raise ConfigurationError(
                 f"spec.training.task: evaluate() of {type(self._task).__name__} gives {', '.join(twice)}, as do the "
-                f"validation samples ({LOSS}, and the metrics by their names). Choose another name."
+                f"validation samples ({VALIDATION_LOSS}, and the metrics by their names). Choose another name."
             )
         return means | own
 

@@ -31,7 +31,13 @@ class MicroBatch:
 
 
 def split(batch: Batch, count: int) -> list[MicroBatch]:
-    """Cut a batch of at least `count` samples into `count` micro-batches."""
+    """Cut a batch of at least `count` samples into `count` micro-batches.
+
+    Raises:
+        ConfigurationError: its tensors do not have the sample as their first dimension.
+    """
+    if count > 1:
+        batch.check_can_be_cut()
     bounds = [Share(index, count).bounds(batch.size) for index in range(count)]
     longest = max(end - first for first, end in bounds)
     return [
