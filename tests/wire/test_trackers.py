@@ -30,10 +30,29 @@ def test_what_the_spec_says_goes_before_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://a:5000", "https://a/b", "sqlite:///a.db", "databricks", "databricks://profile"]
+    "url",
+    [
+        "http://a:5000",
+        "https://a/b",
+        "https://me:word@a:5000/b",
+        "http://[::1]:5000",
+        "http://10.0.0.1",
+        "sqlite:///a.db",
+        "databricks",
+        "databricks://profile",
+    ],
 )
 def test_urls_that_mlflow_knows(url: str) -> None:
     assert trackers.bad_url("mlflow", {"MLFLOW_TRACKING_URI": url}) == ""
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a:5OOO", "http://a,b", "http://[::1", "http://me:word@a", "http://a:", "http:a"]
+)
+def test_urls_that_lead_nowhere(url: str) -> None:
+    said = trackers.bad_url("wandb", {"WANDB_BASE_URL": url})
+    assert "is not the URL of a server" in said
+    assert "word" not in said  # what is said is in the job's status
 
 
 def test_a_variable_that_is_no_url_is_named() -> None:

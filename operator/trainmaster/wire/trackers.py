@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from typing import Dict, Mapping, Optional, Tuple
 
 # `https://host/path`, or what the library makes of a database or of Databricks.
-SERVER_URL = "https?://[^/ ]+(/[^ ]*)?"
-MLFLOW_URL = f"{SERVER_URL}|(sqlite|postgresql|mysql|mssql)([+][a-z0-9]+)?://[^ ]+|databricks(-uc)?(://[^ ]+)?"
+_HOST = "([^/ :@,\\[\\]]+|\\[[0-9A-Fa-f:.]+\\])(:[0-9]{1,5})?(/[^ ]*)?"
+SERVER_URL = f"https?://{_HOST}"
+_LOGIN = "[^/ @]+@"
+_DATABASE = "(sqlite|postgresql|mysql|mssql)([+][a-z0-9]+)?://[^ ]+|databricks(-uc)?(://[^ ]+)?"
+MLFLOW_URL = f"https?://({_LOGIN})?{_HOST}|{_DATABASE}"
 
 Options = Mapping[str, str]
 
@@ -77,5 +80,6 @@ def bad_url(name: str, environment: Mapping[str, str]) -> str:
     for variable, pattern in TRACKERS[name].urls.items():
         value = environment.get(variable)
         if value and not re.fullmatch(pattern, value):
-            return f"the variable {variable} is {value!r:.200}, which is not the URL of a server"
+            shown = re.sub(f"//{_LOGIN}", "//***@", value)  # a status is read by many
+            return f"the variable {variable} is {shown!r:.200}, which is not the URL of a server"
     return ""

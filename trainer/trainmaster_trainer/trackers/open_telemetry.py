@@ -11,7 +11,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 
 from trainmaster_trainer.trackers import protobuf
 from trainmaster_trainer.trackers.points import ATTEMPT, Point, Subject
@@ -73,7 +72,7 @@ class Collector:
                 answer.read()
         except urllib.error.HTTPError as error:
             said = error.read(_MOST_SAID).decode(errors="replace")
-            raise CollectorError(f"{self._url} answers {error.code} {HTTPStatus(error.code).phrase}: {said}") from None
+            raise CollectorError(f"{self._url} answers {error.code} {error.reason}: {said}") from None
         except OSError as error:
             raise CollectorError(f"{self._url} cannot be reached: {getattr(error, 'reason', error)}") from None
 

@@ -30,6 +30,6 @@ RULES = (
         "url",
         SERVER_URL,
         message="url is not that of a collector",
-        cure="Write it like http://collector:4318",
+        cure="Write it like http://collector:4318; a password is for the variable OTEL_EXPORTER_OTLP_HEADERS",
     ),
 )
