@@ -116,7 +116,7 @@ OF_TEST := --ignore=tests/frameworks/slow --ignore=tests/gpu tests
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
 
 test-prometheus: .venv/.ready  ## Alerts and dashboards with a real Prometheus, which is built first (10 minutes)
-	@$(PY) -m pytest tests/cluster_hand/real_prometheus.py
+	@$(PY) -m pytest tests/cluster/real_prometheus.py
 
 test-frameworks: .venv/.ready setup-frameworks  ## The tests of other frameworks, the slow ones included
 	@$(PY) -m pytest tests/frameworks

@@ -20,7 +20,7 @@ from bench import results
 from bench.metrics import JOB
 from bench.operator_api import MERGE_PATCH, Api, Places
 from bench.operator_world import CRD, jobs_path
-from tests.cluster_hand.apiserver import ApiServer
+from tests.cluster.apiserver import ApiServer
 from tools.onebox import binaries
 
 JOBS = int(os.environ.get("BENCH_JOBS", "10000"))

@@ -19,7 +19,7 @@ from bench import hostile_crowd, results
 from bench.operator_api import Document
 from bench.operator_processes import Process
 from bench.operator_world import FOR_EVER, World, a_job, jobs_path, world
-from tests.cluster_hand.apiserver import RefusedRequestError
+from tests.cluster.apiserver import RefusedRequestError
 from tests.fakes.pod_agent import first_heartbeat
 
 REPLICAS, WHOLE = int(os.environ.get("BENCH_REPLICAS", "3000")), 3000

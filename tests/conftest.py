@@ -1,6 +1,6 @@
 """What holds for all tests: no judgement by the clock, a Ctrl-C that can be tested, and who runs beside whom.
 
-`make test` shares the tests among four processes (pytest-xdist): the cluster's tests mostly wait for pods, which leaves
+`make test` shares the tests among four processes (pytest-xdist): tests of the real cluster mostly wait, which leaves
 the machine to the others. Tests that share what is expensive to start (a cluster, an API server, the environment of a
 framework) stay in one process and in their own order. The others share at most a process to fork from: each of their
 files is taken by whichever process is free.
@@ -35,11 +35,11 @@ sys.dont_write_bytecode = False
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:5")
 
 HERE = Path(__file__).parent
-TURNS = ("cluster", "local", "cluster_hand", "xla", "frameworks", "simulation", "trainer", "agent", "quick")
+TURNS = ("onebox", "local", "cluster", "xla", "frameworks", "simulation", "trainer", "quick")
 """Groups in the order in which a free process takes them: the longest first, and what waits beside what computes."""
-STAY_TOGETHER = ("cluster", "local", "cluster_hand", "frameworks")
+STAY_TOGETHER = ("onebox", "local", "cluster", "frameworks")
 """Groups that one process runs as a whole: what they share takes long to start, or there is one of it."""
-SHARES = {"platforms": "cluster_hand", "charts": "cluster_hand", "examples": "frameworks"}
+SHARES = {"platforms": "cluster", "charts": "cluster", "examples": "frameworks"}
 """Folders whose tests belong to the group of another one, as they share what that has started."""
 
 

@@ -1,6 +1,6 @@
 """Specs that must be refused: by `trainmaster check` and by a real API server, naming the field and the cure.
 
-Used by tests/api/test_bad_specs.py and tests/cluster/test_crd_refuses_bad_specs.py. Each changes a good job in one
+Used by tests/api/test_bad_specs.py and tests/onebox/test_crd_refuses_bad_specs.py. Each changes a good job in one
 place. `words` must be in what both say; where the API server answers with a sentence of its own, that is in `server`.
 """
 

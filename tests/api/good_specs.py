@@ -1,6 +1,6 @@
 """Jobs that everybody must accept: the check, the models, and a real API server.
 
-Used by tests/api/test_good_specs.py and tests/cluster/test_crd_accepts_good_specs.py.
+Used by tests/api/test_good_specs.py and tests/onebox/test_crd_accepts_good_specs.py.
 """
 
 from __future__ import annotations

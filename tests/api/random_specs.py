@@ -1,6 +1,6 @@
 """Random jobs, good and bad about equally often, for the question whether the check and the API server always agree.
 
-Used by tests/cluster/test_crd_agrees_with_check.py.
+Used by tests/onebox/test_crd_agrees_with_check.py.
 """
 
 from __future__ import annotations

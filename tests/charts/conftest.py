@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster_hand.apiserver import ApiServer
+from tests.cluster.apiserver import ApiServer
 
 from .client import Client
 from .tools import CHART, NAMESPACE, helm, settings

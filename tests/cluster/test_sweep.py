@@ -1,50 +1,110 @@
-"""A sweep of jobs on a real cluster: it goes on after Ctrl-C, and finds the best by the best value of a run."""
+"""A sweep on a real API server; the test writes what an operator would."""
 
-import os
-import signal
-import subprocess
-import sys
+import contextlib
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from trainmaster.cli.sweep_there import MARK, There
+from trainmaster.wire import names
 
-from tests.cluster.flavours import Flavour
-from tests.cluster.operator_jobs import DIGITS
+from .commanding import Jobs, Run
+from .lab import TASK
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+OVER = ("--over", "training.seed=1,2,3", "--submit", "--parallel", "2", "--metric", "accuracy", "--no-code")
 
 
-def test_a_sweep_goes_on_after_ctrl_c(cluster: Flavour, namespace: str, tmp_path: Path) -> None:
-    training = {**DIGITS, "steps": 6, "evaluateEverySteps": 2}
-    best = {"best": {"metric": "accuracy", "mode": "max"}}
-    spec = {"strategy": {"type": "OneDevice"}, "training": training, "checkpoint": best}
-    document = {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": "mine"}, "spec": spec}
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+@pytest.fixture
+def job(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The file of a job."""
+    monkeypatch.setattr(There, "pause", 0.1)
+    spec = {"strategy": {"type": "AllReduce"}, "training": TASK, "workers": {"replicas": 2}}
+    document = {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": "digits"}, "spec": spec}
+    Path("job.yaml").write_text(yaml.safe_dump(document))
+    return "job.yaml"
 
-    def start() -> subprocess.Popen[str]:
-        words = ["sweep", "job.yaml", "--over", "training.seed=1,2", "--parallel", "1", "--metric", "accuracy"]
-        return subprocess.Popen(
-            [sys.executable, "-m", "trainmaster", *words, "--no-code", "--namespace", namespace],
-            cwd=tmp_path,
-            env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
 
-    first = start()
-    assert first.stderr
-    for line in first.stderr:
-        if line.startswith("mine-sweep-02 begins"):
-            break
-    first.send_signal(signal.SIGINT)
-    told = first.communicate(timeout=60)[1]
-    assert (first.returncode, "1 of 2 are done. The same command goes on" in told) == (130, True), told
-    again = start()
-    out, err = again.communicate(timeout=300)
-    assert again.returncode == 0, err
-    assert "mine-sweep-01 begins" not in err
-    assert "Best by accuracy (" in out
-    names = cluster.kubectl("get", "tj", "--namespace", namespace, "--output=name").split()
-    assert len(names) == 2
+@contextlib.contextmanager
+def operated(jobs: Jobs, ends: dict[str, float | None]) -> Iterator[list[int]]:
+    """Let jobs end with these figures when they are there: None is a failure. It yields how many ran at once."""
+    over, most, ended = threading.Event(), [0], set[str]()
+
+    def operate() -> None:
+        while not over.wait(0.1):
+            listed = jobs.server.call("GET", jobs.path)["items"]
+            there = [item["metadata"]["name"] for item in listed if not item["spec"].get("suspend")]
+            live = [name for name in there if name not in ended]
+            most[0] = max(most[0], len(live))
+            for name in live[:1]:
+                figure = ends.get(name)
+                evaluation = {"step": 1, "figures": {"accuracy": figure}}
+                phase = {"phase": "Failed", "message": "Too bad."} if figure is None else {"phase": "Succeeded"}
+                jobs.tell(name, progress={"step": 1, "evaluation": evaluation if figure else None}, **phase)
+                ended.add(name)
+
+    thread = threading.Thread(target=operate)
+    thread.start()
+    try:
+        yield most
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_sweep_of_jobs(jobs: Jobs, run: Run, job: str) -> None:
+    with operated(jobs, {"digits-sweep-01": 0.5, "digits-sweep-02": 0.75, "digits-sweep-03": None}) as most:
+        code, out, err = run("sweep", job, *OVER)
+    assert code == 0, err
+    assert "Best by accuracy (0.75): digits-sweep-02. Again: --set training.seed=2" in out
+    assert "digits-sweep-03 Failed (" in err
+    assert "Too bad." in err
+    assert most[0] == 2
+    assert jobs.job("digits-sweep-02")["spec"]["training"]["seed"] == 2
+    code, again, err = run("sweep", job, *OVER)
+    assert (code, again) == (0, out), "all is known already"
+    assert "begins" not in err
+
+
+def test_a_sweep_whose_jobs_all_fail_or_vanish(jobs: Jobs, run: Run, job: str) -> None:
+    deleted = threading.Timer(2.0, lambda: jobs.server.call("DELETE", f"{jobs.path}/digits-sweep-01"))
+    deleted.start()
+    code, out, _ = run("sweep", job, *OVER[2:], "--over", "training.seed=1")
+    deleted.join()
+    assert code == 1
+    assert "None of 1 has succeeded. digits-sweep-01: it was deleted" in out
+
+
+def test_a_job_whose_submission_was_cut_off_is_submitted_again(jobs: Jobs, run: Run, job: str) -> None:
+    """Killed between the job and its code: it would be waited for until the operator ends it."""
+    over = (*OVER[2:-1], "--code", ".", "--over", "training.seed=1")
+    with operated(jobs, {"digits-sweep-01": 0.5}):
+        assert run("sweep", job, *over)[0] == 0
+    first = jobs.job("digits-sweep-01")
+    jobs.server.call("DELETE", f"{jobs.path}/digits-sweep-01")
+    mark = {MARK: first["metadata"]["annotations"][MARK], names.SUBMISSION: "abc123"}
+    metadata = {"name": "digits-sweep-01", "annotations": mark}
+    jobs.server.call("POST", jobs.path, {**first, "metadata": metadata, "spec": {**first["spec"], "suspend": True}})
+    with operated(jobs, {"digits-sweep-01": 0.75}):
+        code, out, err = run("sweep", job, *over)
+    assert code == 0, err
+    assert "Best by accuracy (0.75)" in out
+    assert names.SUBMISSION not in jobs.job("digits-sweep-01")["metadata"]["annotations"]
+
+
+def test_a_job_of_somebody_else_is_left_alone(jobs: Jobs, run: Run, job: str) -> None:
+    jobs.create("digits-sweep-02")
+    code, _, err = run("sweep", job, *OVER)
+    assert code == 2
+    assert "there is a job digits-sweep-02 of another sweep, or of none; name this one by --name" in err
+    assert MARK not in str(jobs.job("digits-sweep-02"))
+
+
+def test_a_cluster_that_does_not_let_us_in(jobs: Jobs, run: Run, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = jobs.server.kubeconfig(Path("expired").resolve(), "expired-token")
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    code, _, err = run("sweep", job, *OVER)
+    assert code == 3
+    assert "does not accept your credentials" in err
+    assert "the same command goes on" in err

@@ -16,9 +16,9 @@ import pytest
 from trainmaster.wire import bundle
 from trainmaster.wire.bundle import Entry
 
-from tests.agent import wheels
 from tests.git_server import GitServer, commit
 from tests.local.command import Command, a_job, a_script
+from tests.trainer.agent import wheels
 
 SCRIPT = "import bright, dim, os\nprint('bright', bright.VERSION, 'dim', dim.VERSION, 'in', os.getcwd(), flush=True)\n"
 

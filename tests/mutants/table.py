@@ -61,7 +61,7 @@ MUTANTS = (
            "return SPEC_CHANGED, False, JOB_ENDED, message", "return None", "core/rules/test_revised.py"),
     Mutant("one_namespace_has_all_turns", "operator/trainmaster/queueing.py",
            "self._waiting[namespace] = jobs\n", "self._waiting = {namespace: jobs, **self._waiting}\n",
-           "cluster_hand/test_fairness.py -k take_turns"),
+           "cluster/test_fairness.py -k take_turns"),
     # What is read from others
     Mutant("lines_can_be_forged", f"{WIRE}/printable.py",
            "if short.isprintable():", "if short:", "wire/test_printable.py"),

@@ -22,9 +22,9 @@ from trainmaster.queueing import Key
 from trainmaster.wire import names
 from trainmaster.wire.states import Verb
 
-from tests.cluster_hand.agents import Agent
-from tests.cluster_hand.apiserver import ApiServer, free_port
-from tests.cluster_hand.lab import MERGE_PATCH, TASK
+from tests.cluster.agents import Agent
+from tests.cluster.apiserver import ApiServer, free_port
+from tests.cluster.lab import MERGE_PATCH, TASK
 from tests.platforms.contract import DELETES, EDITS, REFUSES, TELLS, Clause, clauses_for
 
 CAN = frozenset({EDITS, REFUSES, DELETES, TELLS})

@@ -1,7 +1,7 @@
 """Known bugs of other operators, and bugs that ours has had, put back in one at a time: the simulation must see each.
 
 A mutant is a patch of our own code, never of what is played around it. Where it re-creates somebody's bug, the bug is
-named. Those of the code that sees through a watch and writes are in `tests/cluster_hand/test_known_bugs.py`.
+named. Those of the code that sees through a watch and writes are in `tests/cluster/test_known_bugs.py`.
 """
 
 from __future__ import annotations

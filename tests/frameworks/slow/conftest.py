@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.conftest import cluster, namespace
-from tests.cluster.flavours import Flavour
-from tests.cluster.framework_jobs import environments
-from tests.cluster.operator_jobs import Job
+from tests.onebox.conftest import cluster, namespace
+from tests.onebox.flavours import Flavour
+from tests.onebox.framework_jobs import environments
+from tests.onebox.operator_jobs import Job
 
 __all__ = ["cluster", "job", "namespace"]
 

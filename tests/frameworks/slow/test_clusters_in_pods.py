@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.flavours import Flavour
-from tests.cluster.framework_jobs import a_spec, environments, mount, said, wait_until_pods_have_ended
-from tests.cluster.operator_jobs import Document, Job
+from tests.onebox.flavours import Flavour
+from tests.onebox.framework_jobs import a_spec, environments, mount, said, wait_until_pods_have_ended
+from tests.onebox.operator_jobs import Document, Job
 from tools.onebox import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

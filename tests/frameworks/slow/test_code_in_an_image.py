@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.flavours import Flavour
-from tests.cluster.operator_jobs import Document, Job
+from tests.onebox.flavours import Flavour
+from tests.onebox.operator_jobs import Document, Job
 from tools.onebox import Cluster, images
 from tools.onebox.node import NEWER_NODE_TAINT
 from tools.onebox.paths import NEWER_NODE, NODE_NAMES

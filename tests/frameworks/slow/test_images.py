@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.framework_jobs import a_spec_in, said, start_in
-from tests.cluster.operator_jobs import Job
 from tests.frameworks.slow.test_sagemaker_in_pods import ROWS, with_rows
+from tests.onebox.framework_jobs import a_spec_in, said, start_in
+from tests.onebox.operator_jobs import Job
 from tools.onebox import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]

@@ -1,4 +1,4 @@
-"""Scripts of TensorFlow in pods; those of JAX and XGBoost are in tests/cluster/test_frameworks.py."""
+"""Scripts of TensorFlow in pods; those of JAX and XGBoost are in tests/onebox/test_frameworks.py."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.framework_jobs import said, start, wait_until_pods_have_ended
-from tests.cluster.operator_jobs import Job
+from tests.onebox.framework_jobs import said, start, wait_until_pods_have_ended
+from tests.onebox.operator_jobs import Job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 # In the pod: a rank's process carries this name.

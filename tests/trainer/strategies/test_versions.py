@@ -14,7 +14,7 @@ from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
 from trainmaster_trainer.transport.service import RefusalError
 
-from tests.transport.harness import Town
+from tests.trainer.transport.harness import Town
 
 SHAPES = {"w": (str(torch.float32), (3,))}
 

@@ -19,7 +19,7 @@ from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.links import Links, PeerRefusedError
 
 from tests.trainer.small_tasks import Line
-from tests.transport.harness import Town, listen
+from tests.trainer.transport.harness import Town, listen
 
 PATIENCE = 100.0
 

@@ -1,0 +1,114 @@
+"""A job on the real cluster, for the tests of the operator: submit it, wait for it, break it."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from tests.onebox.flavours import Flavour
+
+Document = dict[str, Any]
+
+DIGITS: Document = {
+    "task": "trainmaster_trainer.tasks.digits:Digits",
+    "arguments": {"hidden": 64},
+    "steps": 300,
+    "globalBatchSize": 64,
+    "seed": 1,
+}
+# Never over before a test has looked at it; its namespace ends it. (The status tells of steps every ten seconds only.)
+ENDLESS: Document = {**DIGITS, "steps": 1_000_000}
+# In the pod: end the process that has mapped a rank's progress page and is not the agent.
+KILL_RANK = """
+import os, signal
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        maps = open(f"/proc/{pid}/maps").read()
+    except OSError:
+        continue
+    if pid not in ("1", str(os.getpid())) and ".progress" in maps:
+        os.kill(int(pid), signal.SIGKILL)
+        print("killed", pid)
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One TrainingJob in a namespace of the test's own."""
+
+    cluster: Flavour
+    namespace: str
+    name: str = "digits"
+    spec: Document = field(default_factory=dict)
+
+    def submit(self, **spec: Any) -> "Job":
+        """Create it."""
+        body = {"strategy": {"type": "AllReduce"}, "training": DIGITS, "workers": {"replicas": 2}, **spec}
+        kind = {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": self.name}}
+        self.create({**kind, "spec": body})
+        return self
+
+    def create(self, *documents: Document) -> None:
+        """Create objects beside it."""
+        self.kubectl("create", "--filename=-", stdin=yaml.safe_dump_all(documents))
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        """In its namespace."""
+        return self.cluster.kubectl(f"--namespace={self.namespace}", *words, stdin=stdin)
+
+    def wait(self, phase: str, seconds: int = 180) -> Document:
+        """Until it is in this phase."""
+        return self.wait_for(f"jsonpath={{.status.phase}}={phase}", seconds)
+
+    def wait_for(self, condition: str, seconds: int = 180) -> Document:
+        """Until `kubectl wait` says so."""
+        self.kubectl("wait", f"tj/{self.name}", f"--for={condition}", f"--timeout={seconds}s")
+        return self.status()
+
+    def wait_for_step(self, step: int, seconds: float = 300) -> Document:
+        """Until so many steps are in the status."""
+        deadline = time.monotonic() + seconds
+        while (status := self.status()).get("progress", {}).get("step", 0) < step:
+            assert time.monotonic() < deadline, json.dumps(status, indent=1)
+            assert status.get("phase") not in ("Failed", "Succeeded"), json.dumps(status, indent=1)
+            time.sleep(0.5)  # `kubectl wait` knows equality only
+        return status
+
+    def goes_on(self, seconds: int = 180) -> Document:
+        """Wait until it runs, and has come further than it is now."""
+        step = self.wait("Running", seconds).get("progress", {}).get("step", 0)
+        return self.wait_for_step(step + 1, seconds)
+
+    def saves(self, seconds: int = 180) -> Document:
+        """Wait for a checkpoint of a later step than it is at now, and return what the status says of it."""
+        first = self.status()["progress"]["step"]
+        end = time.monotonic() + seconds
+        while (saved := self.status().get("checkpoint", {})).get("step", 0) <= first:
+            assert time.monotonic() < end, json.dumps(self.status(), indent=1)
+            time.sleep(0.5)
+        return dict(saved)
+
+    def status(self) -> Document:
+        """As it is now."""
+        found: Document = json.loads(self.kubectl("get", f"tj/{self.name}", "--output=json")).get("status", {})
+        return found
+
+    def condition(self, kind: str) -> Document:
+        """One of its conditions."""
+        return next((c for c in self.status().get("conditions", []) if c["type"] == kind), {})
+
+    def events(self) -> list[str]:
+        """The reasons of all that people were told."""
+        words = ("get", "events", f"--field-selector=involvedObject.kind=TrainingJob,involvedObject.name={self.name}")
+        return [item["reason"] for item in json.loads(self.kubectl(*words, "--output=json"))["items"]]
+
+    def pods(self) -> dict[str, Document]:
+        """All of its pods."""
+        listed = json.loads(self.kubectl("get", "pods", "--output=json"))
+        return {pod["metadata"]["name"]: pod for pod in listed["items"]}
+
+    def kill_rank(self, pod: str) -> None:
+        """SIGKILL for the rank's process, and for nothing else in the pod."""
+        assert "killed" in self.kubectl("exec", pod, "--container=trainer", "--", "python3", "-c", KILL_RANK)
