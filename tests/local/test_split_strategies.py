@@ -50,15 +50,23 @@ class Told(Digits):
 """
 
 
-def test_a_pipeline_whose_rank_is_killed_goes_on(command: Command) -> None:
-    """All stages again, from where all of them were."""
+def test_a_pipeline_goes_on_when_a_rank_and_then_a_replica_are_lost(command: Command) -> None:
+    """All stages again, from the step at which all of them were: of the lost replica's, the other one keeps copies."""
     (command.folder / "told.py").write_text(TOLD)
     job = a_split_job({"type": "Pipeline"}, {"replicas": 2}, task="told:Told", steps=1500)
+    job["spec"]["checkpoint"] = {"everySteps": 2000, "memoryEverySteps": 1}
     command.start(job)
     command.until_step(20)
     kill(command.rank_pid(1), signal.SIGKILL)
+    command.until_event("Restarting")
+    command.until_event("Running")
+    at: int = command.until(lambda line: "progress" in line)["progress"]["step"]
+    command.until_step(at + 20)
+    kill(command.agents()[1], signal.SIGKILL)
     assert command.end() == 0
-    assert (command.status["phase"], command.status["restartCount"]) == ("Succeeded", 1)
+    assert (command.status["phase"], command.status["restartCount"]) == ("Succeeded", 2)
+    assert command.status["incarnations"] == {"worker-1": 1}
+    assert [line["stepsLost"] for line in command.status["restarts"]] == [0, 0]
     metrics = [
         json.loads(line) for line in (command.workdir / "checkpoints" / "metrics.jsonl").read_text().splitlines()
     ]

@@ -16,16 +16,22 @@ WIDTH = 12
 
 
 class Drawing(Task):
-    """Samples, forward passes and losses draw by all three generators; `running_means` adds a BatchNorm."""
+    """Samples, forward passes and losses draw by all three generators.
 
-    def __init__(self, seconds: float = 0.0, running_means: bool = False) -> None:
-        self.seconds, self.running_means = seconds, running_means
+    `running_means` adds a BatchNorm, `mask` a buffer of -inf.
+    """
+
+    def __init__(self, seconds: float = 0.0, running_means: bool = False, mask: bool = False) -> None:
+        self.seconds, self.running_means, self.mask = seconds, running_means, mask
 
     @override
     def model(self) -> nn.Module:
         means = [nn.BatchNorm1d(WIDTH)] if self.running_means else []
         first, last = [nn.Linear(3, WIDTH), nn.Dropout(0.2)], [nn.Linear(WIDTH, WIDTH), nn.Dropout(0.1)]
-        return nn.Sequential(*first, *means, *last, nn.Linear(WIDTH, 1))
+        model = nn.Sequential(*first, *means, *last, nn.Linear(WIDTH, 1))
+        if self.mask:
+            model[-1].register_buffer("mask", torch.full((3,), -torch.inf))
+        return model
 
     @override
     def dataset(self) -> Any:

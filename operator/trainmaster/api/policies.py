@@ -85,7 +85,8 @@ many while a save is still being written, and more where saves fail."""
     memory_every_steps: Annotated[Int, Field(ge=0, le=1_000_000_000)] | None = None
     """Keep a snapshot in the memory of each replica after every so many steps: the death of a process then costs no \
 more than that. Where every rank has all of the state (AllReduce without PowerSGD and TopK), one replica's snapshot \
-brings back all. LocalSGD keeps them at meetings; ParameterServer, Gossip and tpu keep none. 0 is never. Unset: after \
+brings back all. Where a model is divided (FullySharded, Pipeline, Tensor, Mesh), the next replica keeps copies of \
+each rank's. LocalSGD keeps them at meetings; ParameterServer, Gossip and tpu keep none. 0 is never. Unset: after \
 every step, or as seldom as it takes to cost at most 3 % of the time. Where memory is too short for it, it is left \
 out, and the log says so."""
     keep: Annotated[Int, Field(ge=1, le=1000)] = 3

@@ -35,6 +35,8 @@ class Traits:
     """A rank (or server) takes optimizer steps that the others do not take with it, so no FP16 loss scale is shared."""
     replicated_snapshots: bool = False
     """Each rank's snapshot in memory has all that any rank needs, unless the compression is one of `OWN_REMAINDERS`."""
+    copied_snapshots: bool = False
+    """Each rank's snapshot in memory has a part that no other has, and the next replica keeps copies of it."""
     advised: bool = False
     """`trainmaster advise` may recommend it in place of one device: it computes the same numbers."""
 
@@ -69,14 +71,24 @@ STRATEGIES: Dict[str, Traits] = {
         "workers average with random others", options="gossip", independent=True, least_ranks=2, own_steps=True
     ),
     "LocalSGD": Traits("workers average every few steps", options="local_sgd", compresses=True, own_steps=True),
-    "FullySharded": Traits("the model spread over all devices", advised=True),
+    "FullySharded": Traits("the model spread over all devices", advised=True, copied_snapshots=True),
     "Pipeline": Traits(
-        "each rank holds some layers", options="pipeline", least_ranks=2, shares_batch=False, advised=True
+        "each rank holds some layers",
+        options="pipeline",
+        least_ranks=2,
+        shares_batch=False,
+        advised=True,
+        copied_snapshots=True,
     ),
     "Tensor": Traits(
-        "each layer spread over all ranks", fixed_size=True, least_ranks=2, shares_batch=False, advised=True
+        "each layer spread over all ranks",
+        fixed_size=True,
+        least_ranks=2,
+        shares_batch=False,
+        advised=True,
+        copied_snapshots=True,
     ),
-    "Mesh": Traits("several of these at once", options="mesh", fixed_size=True),
+    "Mesh": Traits("several of these at once", options="mesh", fixed_size=True, copied_snapshots=True),
 }
 
 

@@ -71,6 +71,7 @@ _TPU = {"gpus": 4, "accelerator": "tpu"}
     [
         ({}, True, True),
         ({"strategy": {"type": "LocalSGD"}}, True, False),
+        ({"strategy": {"type": "FullySharded"}}, True, True),
         ({"strategy": _TOP_K}, True, False),
         ({"workers": _TPU}, False, False),
         ({"checkpoint": {"memoryEverySteps": 0}}, False, False),
@@ -85,6 +86,14 @@ def test_memory_is_named_where_it_may_have_a_newer_state(
     both = Stage(job.with_workers(1)).train().vanish("worker-0")
     said = ["a newer one in memory" in stage.status.restarts[-1].why for stage in (rank, pod, both)]
     assert said == [after_a_rank, after_a_pod, False]
+
+
+@pytest.mark.parametrize(("lost", "there"), [((0,), True), ((0, 2), True), ((1, 2), False), ((3, 0), False)])
+def test_of_a_divided_model_memory_has_what_no_two_neighbours_lost(lost: tuple[int, ...], there: bool) -> None:
+    stage = Stage(a_job().where(strategy={"type": "FullySharded"}).with_workers(4)).train()
+    for index in lost:
+        del stage.replicas[stage.replica(f"worker-{index}").name]
+    assert ("a newer one in memory" in stage.settle().status.restarts[-1].why) == there
 
 
 def test_a_failure_is_counted_once_however_often_it_is_told() -> None:

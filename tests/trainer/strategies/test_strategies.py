@@ -108,6 +108,12 @@ def test_every_strategy_is_trained_by_a_class_or_by_loops_of_its_members() -> No
     assert {name for name, _ in LOOPS} == set(INDEPENDENT)
 
 
-def test_the_table_says_whose_snapshots_are_replicated() -> None:
-    replicated = {name for name, strategy in CLASSES.items() if strategy.snapshots is Snapshots.REPLICATED}
-    assert replicated == set(where(lambda traits: traits.replicated_snapshots))
+def test_the_table_says_whose_snapshots_are_replicated_or_copied() -> None:
+    found = {
+        kind: {name for name, strategy in CLASSES.items() if strategy.snapshots is kind}
+        for kind in (Snapshots.REPLICATED, Snapshots.COPIED)
+    }
+    assert found == {
+        Snapshots.REPLICATED: set(where(lambda traits: traits.replicated_snapshots)),
+        Snapshots.COPIED: set(where(lambda traits: traits.copied_snapshots)),
+    }

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 import pytest
+from trainmaster.wire.strategies import OWN_REMAINDERS
 
 from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import PATIENCE, Job, NewJob, Options, Running
@@ -49,6 +50,19 @@ class Way:
         job = new_job(name, strategy=self.strategy, strategy_options=self.options, **{**PLAN, **self.plan})
         return replace(job, memory=True)
 
+    def resumes_at(self, done: list[int], lost: list[int]) -> range:
+        """Return the steps that the next attempt may go on from, where ranks have done so many and pods are lost.
+
+        It loses none that all ranks have done, and a rank may have done one more than it has told. LocalSGD keeps
+        those at which ranks meet. A pod that is alone takes all along, and so does one whose ranks have what no other
+        has copies of, but for the checkpoints.
+        """
+        if len(lost) == self.pods:
+            return range(1)
+        own = self.strategy == "LocalSGD" or self.options.get("compression") in OWN_REMAINDERS
+        every = self.options.get("every", 1)
+        return range(0 if own and lost else min(done) - min(done) % every, max(done) + 2)
+
 
 WAYS = [
     Way("OneDevice", pods=1),
@@ -67,7 +81,7 @@ WAYS = [
     Way("FullySharded"),
     Way("FullySharded", ranks=2),
     Way("FullySharded", plan={"task": "drawing_tasks:WithNoisySteps"}),
-    Way("Pipeline", plan=WITHOUT_MEANS),
+    Way("Pipeline", plan={"arguments": {"seconds": 0.01, "mask": True}}),
     Way("Tensor", plan=WITHOUT_MEANS),
     Way("Mesh", ranks=2, options={"data": 2, "tensor": 2}, plan=WITHOUT_MEANS),
     Way("Mesh", ranks=2, options={"pipeline": 2, "sharded": 2}, plan=WITHOUT_MEANS),
@@ -83,10 +97,14 @@ def test_the_model_is_that_of_a_calm_run(new_job: NewJob, way: Way) -> None:
     world, last = way.pods * way.ranks, way.pods - 1
     calm = way.job(new_job, "calm").but(data_workers=0).run(world, ranks_per_pod=way.ranks)
     job = way.job(new_job, "disturbed")
-    for attempt, (step, lost) in enumerate([(2, [0]), (6, []), (9, [last]), (10, [0])], start=1):
+    done = range(1)
+    for attempt, (step, lost) in enumerate([(2, [0]), (6, []), (9, [last]), (10, [0]), (STEPS, [])], start=1):
         running = job.but(data_workers=READERS[attempt]).start(world, attempt, ranks_per_pod=way.ranks)
         running.reach(step)
         running.kill()
+        pages = [page.read() for page in running.pages]
+        assert {page.resumed_step in done for page in pages} == {True}, (attempt, done, pages)
+        done = way.resumes_at([page.step for page in pages], lost)
         for pod in lost:
             shutil.rmtree(job.folder / f"memory-{pod}")
             shutil.rmtree(job.checkpoints(pod))

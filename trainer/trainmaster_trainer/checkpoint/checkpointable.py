@@ -19,7 +19,7 @@ class Snapshots(Enum):
     NONE = "none"  # none are taken
     REPLICATED = "replicated"  # every rank's has all that any rank needs
     PER_RANK = "per rank"  # each rank needs its own, all of the same step
-    COPIED = "copied"  # likewise; another replica keeps a copy of each
+    COPIED = "copied"  # likewise; where there are several replicas, another one keeps a copy of each
     NEIGHBOURS = "neighbours"  # as PER_RANK; what a rank alone has (`State.own`) is kept by another replica, too
 
 

@@ -71,7 +71,8 @@ class Memory:
         self._alike = training.snapshots is Snapshots.REPLICATED
         self._part, self._parts = (settings.local_rank, settings.local_world_size) if self._alike else (0, 1)
         self._neighbours = Neighbours(group) if training.snapshots is Snapshots.NEIGHBOURS else None
-        self._copies = SlotCopies(group, self._path) if training.snapshots is Snapshots.COPIED else None
+        copied = training.snapshots is Snapshots.COPIED and group.world_size > group.local_world_size
+        self._copies = SlotCopies(group, self._path) if copied else None
         self._slots: list[Slot] = []
         self._old: list[Path] = []
         self._heirlooms: list[Path] = []  # files of this rank that slots may take over, the least worth first

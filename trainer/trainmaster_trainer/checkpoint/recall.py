@@ -21,7 +21,7 @@ from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
 from trainmaster_trainer.checkpoint.of_scripts import OWN
 from trainmaster_trainer.checkpoint.parts import Cut, join
 from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
-from trainmaster_trainer.checkpoint.soundness import Allowed, complaint
+from trainmaster_trainer.checkpoint.soundness import Oddity, complaint
 from trainmaster_trainer.checkpoint.state import State, dtype_name
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.losses import COLUMNS, MOST_STEPS
@@ -111,14 +111,16 @@ def find_snapshots(settings: Settings, state: State, lineage: Lineage) -> list[S
         same = owner.job == settings.job_uid and (not owner.replicated or owner.model == model)
         near = owner.replicated or owner.rank in (settings.rank, before)  # else it is for another rank to look at
         on_the_way = lineage.holds(owner.attempt, snapshot.step) and not settings.doubts(owner.attempt)
-        if same and near and on_the_way and _is_sound(snapshot, state.allowed):
+        copied = not owner.replicated and owner.rank != settings.rank
+        if same and near and on_the_way and _is_sound(snapshot, state, copied):
             found.append(snapshot)
     return found
 
 
-def _is_sound(snapshot: Snapshot, allowed: Allowed) -> bool:
-    """Return whether the state and its losses are finite.
+def _is_sound(snapshot: Snapshot, like: State, copied: bool) -> bool:
+    """Return whether the state and its losses are finite, as far as this rank knows which tensors may be infinite.
 
+    Of a copy of another rank's (`copied`) it does not know all: that rank looks itself, when it has it back.
     This is checked here and not when the snapshot is taken: a restart can spare the time, and a step cannot.
     """
     try:
@@ -132,6 +134,8 @@ def _is_sound(snapshot: Snapshot, allowed: Allowed) -> bool:
         and COLUMNS <= losses.shape[1] <= COLUMNS + MOST_METRICS
     ):
         tensors[PENDING] = losses[:, :COLUMNS]  # a metric may be NaN
+    unknown = tensors.keys() - like.tensors.keys() if copied else ()
+    allowed = {**dict.fromkeys(unknown, Oddity.INFINITE), **like.allowed}
     wrong = [complaint(name, tensor, allowed) for name, tensor in tensors.items()]
     problem = next(filter(None, wrong), "" if PENDING in tensors else "its losses are missing")
     if problem:

@@ -53,23 +53,24 @@ class SlotCopies:
     def keep(self, step: int, slot: Slot, on: bool) -> bool:
         """Give the snapshot of this step to the next replica, if that is due. All ranks call it together.
 
-        `on`: whether this rank has taken it. Return whether all have.
+        `on`: whether this rank has taken it. Return whether all have, as far as it was asked now: ranks wait for one
+        another when a copy is due, and else not.
         """
-        due = self.step < 0 or step - self.step >= self.every
-        if due:
-            began = time.perf_counter()
-            sent = send(slot.file, self._after, self._group)
-            self.problem = receive(self.before, self._group, self._open)
-            for one in sent:
-                one.wait()
-            self._kept += 1
-            if self._kept > COPIES:
-                self._lately.append(time.perf_counter() - began)
+        if self.step >= 0 and step - self.step < self.every:
+            return True
+        began = time.perf_counter()
+        sent = send(slot.file, self._after, self._group)
+        self.problem = receive(self.before, self._group, self._open)
+        for one in sent:
+            one.wait()
+        self._kept += 1
+        if self._kept > COPIES:
+            self._lately.append(time.perf_counter() - began)
         mine = median(self._lately) if self._lately else 0.0
         told = torch.tensor([not on, bool(self.problem), mine], dtype=torch.float64)
         off, lacking, seconds = self._group.sum(told).tolist()
         self.lacking, self.seconds = lacking > 0, seconds / self._group.world_size
-        if due and not lacking:
+        if not lacking:
             self.step = step
         if off or lacking or self._kept == COPIES:
             self._drop_old()

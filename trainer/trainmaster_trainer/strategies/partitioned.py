@@ -50,7 +50,7 @@ Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buff
 class Partitioned(Strategy):
     """Partitioned is a strategy whose ranks each hold a part of one model."""
 
-    snapshots = Snapshots.PER_RANK
+    snapshots = Snapshots.COPIED
     counts = True
     axes: Axes
     mesh: DeviceMesh

@@ -2,7 +2,7 @@
 
 from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Division, Flow, Need, Options, medium, need
-from trainmaster.advice.pages.page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, Page
+from trainmaster.advice.pages.page import COPIES, DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, Page
 
 
 def _flows(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -30,7 +30,7 @@ PAGE = Page(
     talks="All ranks: each layer is gathered forward and backward, and its gradients are scattered.",
     take="The model with its optimizer does not fit one device, and links are good.",
     leave="It fits: AllReduce moves a third less. Or samples decide which parameters are used (experts).",
-    failure=GROUP,
+    failure=GROUP + COPIES,
     source="Rajbhandari et al., ZeRO, SC 2020; Zhao et al., FSDP, VLDB 2023",
     yaml="{type: FullySharded}",
     traffic="each rank sends and receives 3S(N-1)/N at every step, with microBatchSize for each part of its share",

@@ -6,7 +6,7 @@ from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Division, Flow, Need, Options, medium, need, ring
 from trainmaster.advice.pages import pipeline, tensor
 from trainmaster.advice.pages.fully_sharded import spread
-from trainmaster.advice.pages.page import BOTH, DECENTRALIZED, GROUP, SYNCHRONOUS, Page
+from trainmaster.advice.pages.page import BOTH, COPIES, DECENTRALIZED, GROUP, SYNCHRONOUS, Page
 
 
 def _flows(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -49,7 +49,7 @@ PAGE = Page(
     talks="Ranks of one row or column: what that axis needs.",
     take="The model is so large that one kind of parallelism alone does not carry it.",
     leave="One kind is enough.",
-    failure=GROUP,
+    failure=GROUP + COPIES,
     source="Narayanan et al., SC 2021",
     yaml="{type: Mesh, mesh: {data: 2, sharded: 1, pipeline: 2, tensor: 2}}",
     traffic="what each axis costs, of the part of the model that it divides",

@@ -19,6 +19,11 @@ GROUP = (
     "All ranks stop and start again in the same pods from the newest state that all can reach; a lost pod or node gets "
     "a new pod first. Steps since that state are trained again, with the same samples."
 )
+COPIES = (
+    " Where there are several pods, the next one keeps copies of each rank's snapshots in memory (in all five times a "
+    "rank's state, where there is room): a lost pod costs no step, or a few where links are slow. Two neighbouring "
+    "pods that are lost at once cost the steps since the newest checkpoint."
+)
 ALONE = (
     "Only the replica that died starts again; the others train on meanwhile and learn its new address. Its unfinished "
     "share is given out again."

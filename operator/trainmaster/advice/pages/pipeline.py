@@ -2,7 +2,7 @@
 
 from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Flow, Options, medium, on_every_part
-from trainmaster.advice.pages.page import DECENTRALIZED, GROUP, MODEL, SYNCHRONOUS, Page
+from trainmaster.advice.pages.page import COPIES, DECENTRALIZED, GROUP, MODEL, SYNCHRONOUS, Page
 
 
 def _flows(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -22,7 +22,7 @@ PAGE = Page(
     talks="Neighbouring stages: activations forward, their gradients backward.",
     take="The model does not fit one device and links are thin: only activations travel.",
     leave="There are few micro-batches for many stages: stages idle (p-1)/(m+p-1) of the time.",
-    failure=GROUP,
+    failure=GROUP + COPIES,
     source="Huang et al., GPipe, NeurIPS 2019; Narayanan et al., PipeDream, SOSP 2019",
     yaml="{type: Pipeline, pipeline: {schedule: 1F1B, microBatches: 16}}",
     traffic="A forwards and A backwards between two stages at every step; p stages are idle for (p-1)/(m+p-1) of the "

@@ -2,7 +2,7 @@
 
 from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Flow, Options, medium, on_every_part, ring
-from trainmaster.advice.pages.page import DECENTRALIZED, GROUP, MODEL, SYNCHRONOUS, Page
+from trainmaster.advice.pages.page import COPIES, DECENTRALIZED, GROUP, MODEL, SYNCHRONOUS, Page
 
 
 def _flows(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -23,7 +23,7 @@ PAGE = Page(
     talks="All ranks, inside every layer, forward and backward.",
     take="Single layers are too large or too slow for one device, and devices are very well linked.",
     leave="Ranks are on different machines with ordinary links.",
-    failure=GROUP,
+    failure=GROUP + COPIES,
     source="Shoeybi et al., Megatron-LM, 2019",
     yaml="{type: Tensor}",
     traffic="each rank sends and receives about 4A(N-1)/N at every step for each pair of layers",

@@ -115,7 +115,7 @@ class Together(Regime):
         return lost_steps.resumed(self.facts, status.restarts) if goes_on else status.restarts
 
     def remembers(self, changed: TrainingJobStatus) -> bool:
-        """Return whether memory may be newer. Where replicas are replaced, one that is left needs all of the state."""
+        """Return whether memory may be newer. Of replicas that are replaced, others must have what they had."""
         facts, spec = self.facts, self.facts.job.spec
         off = spec.checkpoint.memory_every_steps == 0 or spec.workers.accelerator == TPU
         if spec.training.task is None or off or any(slot.stale for slot in facts.slots):  # these replicas are made anew
@@ -123,8 +123,11 @@ class Together(Regime):
         replaced = changed.incarnations
         if replaced == facts.status.incarnations:
             return True
-        alike = STRATEGIES[spec.strategy.type].replicated_snapshots and spec.strategy.compression not in OWN_REMAINDERS
-        return alike and any(replaced.get(slot.key, 0) == slot.incarnation for slot in facts.slots)
+        traits = STRATEGIES[spec.strategy.type]
+        left = [replaced.get(slot.key, 0) == slot.incarnation for slot in facts.slots]
+        if traits.copied_snapshots:  # the next replica keeps copies
+            return all(one or after for one, after in zip(left, [*left[1:], left[0]], strict=True))
+        return traits.replicated_snapshots and spec.strategy.compression not in OWN_REMAINDERS and any(left)
 
     def to_move(self) -> Sequence[Slot]:
         """Return a group that gathers after a failure."""

@@ -62,6 +62,8 @@ class ReplicaMemory(Source[Recalled]):
         there = [one for rows in held for one in rows if one.key == key]
         check_same_dataset(key[0], there[0].dataset, self.dataset)
         lost = rejoin.bring_back(key, held, mine, self.settings, self.group)
+        for rank in lost:  # which has it now, with its losses
+            held[rank] += [one for one in there if one.rank == rank]
         if self.group.rank in lost:
             mine = recall.find_snapshots(self.settings, self.like, self.way)
         state = recall.load([one for one in mine if one.key == key], self.settings)
