@@ -34,6 +34,7 @@ from trainmaster_trainer.checkpoint.slot import (
     Snapshot,
     look,
 )
+from trainmaster_trainer.checkpoint.state import State
 
 MOST_MEMORY = 256 << 20
 OFTEN = settings(
@@ -98,7 +99,7 @@ def read(path: Path, data: bytes) -> Loaded | None:
         return None
     for tensor in loaded.tensors.values():  # each byte of it can be read
         tensor.clone()
-    recall._is_sound(snapshot, {})
+    recall._is_sound(snapshot, State(), copied=True)
     recall.load([snapshot], _Settings())  # type: ignore[arg-type]  # of these it reads no more
     return loaded
 
