@@ -44,6 +44,7 @@ class SlotCopies:
         self._pages: dict[int, mmap.mmap] = {}
         self._kept = 0
         self._lately: deque[float] = deque(maxlen=9)  # seconds, without the first ones, which make their pages
+        self._asking = 0.0  # seconds, whether all had the last one
         self.every = 1
         self.seconds = 0.0  # that a copy takes, as a mean over ranks
         self.step = -1  # of the newest copy that all ranks have
@@ -65,10 +66,12 @@ class SlotCopies:
             one.wait()
         self._kept += 1
         if self._kept > COPIES:
-            self._lately.append(time.perf_counter() - began)
+            self._lately.append(time.perf_counter() - began + self._asking)
         mine = median(self._lately) if self._lately else 0.0
         told = torch.tensor([not on, bool(self.problem), mine], dtype=torch.float64)
+        began = time.perf_counter()
         off, lacking, seconds = self._group.sum(told).tolist()
+        self._asking = time.perf_counter() - began
         self.lacking, self.seconds = lacking > 0, seconds / self._group.world_size
         if not lacking:
             self.step = step
