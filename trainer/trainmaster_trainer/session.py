@@ -38,7 +38,12 @@ _FROM_STEP = (
     "step % len(loader) batches; or give a loader that has a state, such as torchdata's StatefulDataLoader."
 )
 _ONE_BY_ONE = "Give its members one by one, each under a name of its own."
+_NUMBER = "Leave it out: restore() returns how many steps are done, and the rest follows from that."
 _CURES = {
+    "NoneType": "Leave it out where there is none.",
+    "int": _NUMBER,
+    "float": _NUMBER,
+    "Tensor": "Keep it as a buffer of a module, and give that.",
     "list": _ONE_BY_ONE,
     "tuple": _ONE_BY_ONE,
     "dict": f"{_ONE_BY_ONE} Tensors are kept in a module, such as torch.optim.swa_utils.AveragedModel.",
@@ -87,7 +92,7 @@ class State:
         """
 
 
-def state(**objects: Any) -> State:
+def state(*unnamed: Any, **objects: Any) -> State:
     """Return the state of these objects, each under a name of its own: model, optimizer, anything with a state_dict.
 
     An object has `state_dict()` and `load_state_dict()`, or is a random number generator of torch, NumPy or Python. The
@@ -97,6 +102,11 @@ def state(**objects: Any) -> State:
     Raises:
         ConfigurationError: an object's state cannot be had; the message names it and the cure.
     """
+    if unnamed:
+        raise ConfigurationError(
+            "session.state: give each object a name, such as model=model, optimizer=optimizer: a checkpoint is read by "
+            "these names."
+        )
     _check(objects)
     progress = script_progress.of_this_process()
     if progress is None:
@@ -117,6 +127,10 @@ def _check(objects: dict[str, Any]) -> None:
     for name, thing in objects.items():
         if name.startswith("_") or name in _RESERVED:
             raise ConfigurationError(f"session.state: {name}= is a name of our own. Choose another one.")
+        if isinstance(thing, type):
+            raise ConfigurationError(
+                f"session.state: {name}= is the class {thing.__name__}. Give an object of it, the one that is trained."
+            )
         if not all(callable(getattr(thing, one, None)) for one in ("state_dict", "load_state_dict")):
             # A generator of torch, NumPy or Python is known by what it can do: none of them is imported here.
             if (

@@ -104,7 +104,10 @@ class Task(ABC):
     def collate(self, samples: list[Any]) -> Any:
         """Return a batch of the samples: inputs and targets, each with the sample as its first dimension.
 
-        Unless a task has its own, torch's default_collate stacks them. One of its own may pad what differs in length:
+        Return all of them: the mean over fewer would be weighed as that over all. Broken ones are left out in the
+        dataset. Unless a task has its own, torch's default_collate stacks them.
+
+        One of its own may pad what differs in length:
 
             texts, labels = zip(*samples, strict=True)
             return pad_sequence(texts, batch_first=True), torch.tensor(labels)

@@ -314,8 +314,14 @@ def test_outside_nothing_is_kept_and_mistakes_are_told_all_the_same() -> None:
             {"schedules": [model]},
             "schedules= is a list, which has no state_dict() and load_state_dict(). Give its members",
         ),
+        ({"schedule": None}, "schedule= is a NoneType, which has no state_dict() and load_state_dict(). Leave it out"),
+        ({"step": 3}, "restore() returns how many steps are done"),
+        ({"average": torch.ones(2)}, "Keep it as a buffer of a module"),
+        ({"model": nn.Linear}, "model= is the class Linear. Give an object of it"),
         ({"average": dict(model.state_dict())}, "Tensors are kept in a module"),
     ):
         with pytest.raises(ConfigurationError) as refused:
             session.state(**objects)
         assert sentence in str(refused.value)
+    with pytest.raises(ConfigurationError, match="give each object a name, such as model=model"):
+        session.state(model)
