@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from trainmaster.wire.training import Aim
-from trainmaster_trainer.evaluations import Judge
+from trainmaster.wire.training import Aim, TrainingPlan
+from trainmaster_trainer.evaluations import Evaluations, Judge
 from trainmaster_trainer.losses import Losses
 from trainmaster_trainer.metric_names import MetricNames
 
@@ -192,6 +192,16 @@ def test_the_best_is_the_first_of_equals_and_never_one_that_is_no_number(
     for step, value in enumerate(values, 1):
         judge.look("spec.checkpoint.best", step, {"score": value})
     assert (judge.steps[-1] if judge.steps else None, judge.waited) == (best, waited)
+
+
+def test_a_figure_that_two_look_at_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """By both checkpoint.best and training.stopEarly."""
+    aim = Aim("score", "max", 9)
+    evaluations = Evaluations(TrainingPlan("AllReduce", checkpoint_best=aim, stop_early=aim))
+    evaluations.take(3, {"score": math.nan, "other": math.inf})
+    assert [record.getMessage() for record in caplog.records] == [
+        "score of the evaluation after step 3 is nan, which is never better."
+    ]
 
 
 def test_a_task_that_has_nothing_to_evaluate_is_refused_before_the_first_step(new_job: NewJob) -> None:

@@ -45,8 +45,6 @@ class Judge:
                 f"{near(name, figures)}"
             )
         value = figures[name]
-        if not math.isfinite(value):
-            log.warning("%s of the evaluation after step %d is %s, which is never better.", name, step, value)
         sign = -1 if self.aim.mode == "max" else 1
         if math.isfinite(value) and (self.value is None or sign * value < sign * self.value):
             self.value, self.steps, self.waited = value, [*self.steps[-BESTS + 1 :], step], 0
@@ -106,6 +104,12 @@ class Evaluations:
         """
         is_best = self._best is not None and self._best.look(_BEST, step, figures)
         self.step, self.figures = step, dict(figures)
+        looked_at = {judge.aim.metric for judge in (self._best, self._stop) if judge is not None}
+        for name in sorted(looked_at & figures.keys()):
+            if not math.isfinite(figures[name]):
+                log.warning(
+                    "%s of the evaluation after step %d is %s, which is never better.", name, step, figures[name]
+                )
         if self._stop is None or self._stop.look(_STOP, step, figures):
             return is_best
         if self._stop.waited >= self._stop.aim.patience:
