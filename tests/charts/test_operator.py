@@ -38,7 +38,7 @@ def _operator(plane: Plane, folder: Path, *arguments: str, **variables: str) -> 
         yield log
     finally:
         process.terminate()
-        assert process.wait(30) == 0, log.read_text()
+        assert process.wait(100) == 0, log.read_text()
 
 
 @pytest.fixture(scope="module", autouse=True)

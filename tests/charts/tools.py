@@ -28,7 +28,7 @@ def helm(*arguments: str, kubeconfig: pathlib.Path | None = None) -> subprocess.
     home = {f"HELM_{part}_HOME": "/nonexistent" for part in ("CONFIG", "DATA")}
     environment = {**own, **home, "KUBECONFIG": str(kubeconfig or "/nonexistent")}
     command = [str(binary("helm")), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=250)
 
 
 def settings(values: Sequence[str]) -> list[str]:

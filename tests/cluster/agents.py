@@ -57,7 +57,7 @@ class Agent(PodAgent):
         if self.token:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
-            with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=100) as response:  # noqa: S310
                 return Answer(response.status, response.read().decode())
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.read().decode())

@@ -92,7 +92,7 @@ class ApiServer:
         data = None if body is None else json.dumps(body).encode()
         trust = ssl.create_default_context(cafile=str(self.certificate))
         try:
-            with urllib.request.urlopen(request, data, timeout=30, context=trust) as response:  # noqa: S310
+            with urllib.request.urlopen(request, data, timeout=100, context=trust) as response:  # noqa: S310
                 return Reply(response.status, _parse(response.read()))
         except urllib.error.HTTPError as error:
             return Reply(error.code, _parse(error.read()))
@@ -113,7 +113,7 @@ class ApiServer:
 
     def await_verdict(self, path: str, body: Document, *, accepted: bool) -> None:
         """A changed CRD counts a moment after it was changed."""
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + START_SECONDS
         while ((reply := self.try_call("POST", f"{path}?dryRun=All", body)).status < 400) != accepted:
             assert time.monotonic() < deadline, reply
             time.sleep(0.1)  # nothing tells when the API server goes by it
@@ -238,4 +238,4 @@ def free_port() -> int:
 def _end(process: subprocess.Popen[bytes] | None, *, kill: bool) -> None:
     if process is not None and process.poll() is None:
         process.kill() if kill else process.terminate()
-        process.wait(30)
+        process.wait(100)

@@ -62,7 +62,7 @@ class FaultyProxy:
 
     async def watched(self) -> None:
         """Wait until somebody watches jobs."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(200):
             while not self.watches:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 

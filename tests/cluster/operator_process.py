@@ -72,7 +72,7 @@ class OperatorProcess:
     def probe(self, path: str) -> int:
         """The status of a probe; 0 while nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._probe_ports[path]}/{path}", timeout=5) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._probe_ports[path]}/{path}", timeout=30) as response:
                 return int(response.status)
         except urllib.error.HTTPError as error:
             return error.code
@@ -81,7 +81,7 @@ class OperatorProcess:
 
     def metrics(self) -> str:
         """The page that Prometheus reads."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=30) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as response:
             return str(response.read().decode())
 
     def await_end(self, seconds: float = READY_SECONDS) -> None:
@@ -93,7 +93,7 @@ class OperatorProcess:
         """SIGKILL."""
         assert self._process
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def signal(self, number: signal.Signals) -> None:
         """Any other."""
@@ -110,7 +110,7 @@ class OperatorProcess:
         assert self._process
         began = time.monotonic()
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(30), time.monotonic() - began
+        return self._process.wait(100), time.monotonic() - began
 
     def stop(self) -> None:
         """At the end of the tests."""

@@ -87,7 +87,7 @@ def test_a_kubeconfig_with_a_program_to_log_in(tmp_path: Path, monkeypatch: pyte
     kubeconfig(tmp_path, monkeypatch, exec=program)
     # A process of its own: the official client reads KUBECONFIG when it is imported.
     script = "from trainmaster.cluster.connection import Connection; print(Connection().headers())"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=200)
     assert done.stdout.strip() == "{'Authorization': 'Bearer made'}"
 
 

@@ -265,7 +265,7 @@ def test_sigterm_ends_it_at_once_and_with_success(lab: Lab) -> None:
         agent.beat()
     code, seconds = lab.operator.terminate()
     assert code == 0
-    assert seconds < 10.0, "less than a pod has for its end"
+    assert seconds < 30.0, "what a pod has for its end"
     lab.operator.ensure()
     assert finish(lab, agents)["status"]["attempt"] == 1
 

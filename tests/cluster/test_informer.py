@@ -48,7 +48,7 @@ class Stage:
         """Until exactly these are there."""
         while sorted(self.cache) != sorted(expected):
             self._news.clear()
-            await asyncio.wait_for(self._news.wait(), 10)
+            await asyncio.wait_for(self._news.wait(), 100)
 
 
 @asynccontextmanager
@@ -185,7 +185,7 @@ async def test_long_lists_come_in_pages() -> None:
     async with served(handler) as client:
         informer = Informer(client, "/things", stage.cache)
         task = asyncio.create_task(informer.run())
-        await asyncio.wait_for(informer.synced.wait(), 10)
+        await asyncio.wait_for(informer.synced.wait(), 100)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert sorted(stage.cache) == ["a0", "a1", "a2"]
@@ -205,7 +205,7 @@ async def test_a_list_of_many_pages_does_not_hang() -> None:
     async with served(handler) as client:
         informer = Informer(client, "/things", Stage().cache)
         task = asyncio.create_task(informer.run())
-        await asyncio.wait_for(informer.synced.wait(), 10)
+        await asyncio.wait_for(informer.synced.wait(), 100)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert hung == [False, False]
@@ -227,7 +227,7 @@ async def test_a_namespace_that_is_not_ours_to_read_keeps_no_other_waiting() -> 
 
     anywhere = Address("127.0.0.1", 0)
     options = Options(PodSettings("http://operator", "trainer:1"), ("a", "b"), listen=anywhere, readiness=anywhere)
-    async with served(handler) as client, asyncio.timeout(10):
+    async with served(handler) as client, asyncio.timeout(100):
         controller = Controller(options, client._connection)
         await controller.start()
         try:
@@ -281,7 +281,7 @@ async def test_a_deeply_nested_job_blinds_nobody_and_is_invalid_itself(levels: i
             await response.write(b'{"type":"ADDED","object":' + job + b"}\n")
         return await watch.silence()
 
-    async with served(handler) as client, asyncio.timeout(10):
+    async with served(handler) as client, asyncio.timeout(100):
         cache = Cache(jobs.read, lambda record: record.key, lambda _old, _new: None)
         task = asyncio.create_task(Informer(client, "/things", cache).run())
         await holds(lambda: len(cache) == 4)

@@ -108,7 +108,7 @@ def test_a_job_that_python_cannot_parse_blinds_nobody(lab: Lab) -> None:
         lab.server.try_call("DELETE", f"{lab.jobs}/deep")
 
 
-def await_true(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+def await_true(holds: Callable[[], bool], seconds: float = 200.0) -> None:
     """Wait until it holds: nothing tells."""
     deadline = time.monotonic() + seconds
     while not holds():

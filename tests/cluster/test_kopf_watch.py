@@ -66,7 +66,7 @@ class Stage:
 
 async def holds(what: Callable[[], bool]) -> None:
     """Wait until it does: nobody rings."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(200):
         while not what():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 

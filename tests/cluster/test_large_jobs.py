@@ -109,7 +109,7 @@ async def test_a_list_of_large_objects_comes_in_smaller_pages(monkeypatch: pytes
         cache = Cache(jobs.read, lambda record: record.key, lambda _old, _new: None)
         informer = Informer(client, "/jobs", cache)
         task = asyncio.create_task(informer.run())
-        await asyncio.wait_for(informer.synced.wait(), 30)
+        await asyncio.wait_for(informer.synced.wait(), 200)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert len(cache) == 40

@@ -84,6 +84,14 @@ class Pair:
             time.sleep(0.02)  # the lease tells nobody
         return holder, time.monotonic() - began
 
+    def await_look(self) -> None:
+        """Wait until the first one, which leads, has asked for its own pod, has read the answer and asks again."""
+        path, began = f"/api/v1/namespaces/{SYSTEM}/pods/{self.account}-first", time.monotonic()
+        asked = [event["requestURI"] for event in self.server.requests("trainmaster-operator")].count(path)
+        while [event["requestURI"] for event in self.server.requests("trainmaster-operator")].count(path) < asked + 2:
+            assert time.monotonic() - began < SECONDS
+            time.sleep(0.1)  # the log of requests tells nobody
+
     def stop(self) -> None:
         """At the end of the test."""
         for one in (self.first, self.second):
@@ -146,7 +154,7 @@ def test_a_leader_that_agents_cannot_reach_leaves_the_lead_once(pair: Pair) -> N
     for name in ("first", "second"):
         pair.tell_pod(name, "True")
     agents = trains(pair)
-    time.sleep(2 * LOOK_SECONDS)  # each has seen that it was reached
+    pair.await_look()
     before = pair.holder
     pair.tell_pod("second", "False")
     pair.tell_pod("first", "False")

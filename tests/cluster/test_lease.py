@@ -272,7 +272,7 @@ async def test_a_server_that_asks_for_a_long_pause_costs_no_lease() -> None:
         nonlocal answered
         answered += 1
         if answered == 1:
-            return refusal(429, "TooManyRequests", {"Retry-After": "30"})
+            return refusal(429, "TooManyRequests", {"Retry-After": "600"})
         return web.json_response(await (shelf.get() if request.method == "GET" else shelf.put(await request.json())))
 
     async with served(handler) as client:
@@ -281,7 +281,7 @@ async def test_a_server_that_asks_for_a_long_pause_costs_no_lease() -> None:
         )
         assert controller._lease
         task = asyncio.create_task(controller._lease.run())
-        await asyncio.wait_for(controller._lease.leading.wait(), 15)
+        await asyncio.wait_for(controller._lease.leading.wait(), 100)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await controller._lease.release()

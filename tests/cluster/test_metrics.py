@@ -26,7 +26,7 @@ def values(lab: Lab, name: str, **labels: str) -> list[float]:
 
 def until(lab: Lab, expected: list[float], name: str, **labels: str) -> None:
     """Wait until the samples are these: a page may be a second old."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 100
     while values(lab, name, **labels) != expected:
         assert time.monotonic() < deadline, (name, values(lab, name, **labels), expected)
         time.sleep(0.2)

@@ -170,7 +170,7 @@ def cut(place: Place, tmp_path: Path) -> Iterator[Callable[..., CuttingProxy]]:
         proxy.pid = process.pid
         assert process.stdin
         process.stdin.close()
-        proxy.ended = process.wait(60)
+        proxy.ended = process.wait(200)
         return proxy
 
     yield cut

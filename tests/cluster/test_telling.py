@@ -38,7 +38,7 @@ async def _posted(*events: PostEvent, answers: list[web.Response] | None = None)
         for event in (*events, PostEvent("Normal", "Last", "")):
             reporter.post(JOB, event)
         task = asyncio.create_task(reporter.run())
-        await asyncio.wait_for(last.wait(), 10)
+        await asyncio.wait_for(last.wait(), 100)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     return arrived[:-1]

@@ -69,7 +69,7 @@ def running(command: Command, word: str) -> list[int]:
     return found
 
 
-def until(there: Callable[[], bool], seconds: float = 100.0) -> None:
+def until(there: Callable[[], bool], seconds: float = 200.0) -> None:
     """Wait for something that processes do which are no children of ours."""
     end = time.monotonic() + seconds
     while not there():
@@ -98,7 +98,7 @@ def of_a_taken_port(framework: str, environment: str) -> str:
             env={**os.environ, **told.variables},
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=250,
         )
         for left in told.temporary:
             shutil.rmtree(left, ignore_errors=True)

@@ -46,7 +46,7 @@ def a_server_of_mlflow(folder: Path, host: str = "127.0.0.1") -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(100)
 
 
 def _answers(url: str) -> bool:

@@ -280,7 +280,7 @@ def kill(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def wait_gone(pid: int, seconds: float = 50.0) -> bool:
+def wait_gone(pid: int, seconds: float = PATIENCE) -> bool:
     """Wait for the end of a process that is not a child of ours."""
     try:
         descriptor = os.pidfd_open(pid)
@@ -302,7 +302,7 @@ def what_it_is(pid: int) -> str:
     return f"{pid} {state} {command}"
 
 
-def abandoned_scratch(seconds: float = 10.0) -> list[Path]:
+def abandoned_scratch(seconds: float = 60.0) -> list[Path]:
     """Return the scratch folders whose run is no more, and that stay: a test beside this one may just kill a run."""
     end = time.monotonic() + seconds
     while left := [folder for folder in MEMORY.glob("trainmaster-*") if not _is_held(folder / "lock")]:

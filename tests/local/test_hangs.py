@@ -42,7 +42,7 @@ def test_a_stopped_rank_is_named(command: Command, workers: int, gpus: int) -> N
     os.kill(command.rank_pid(1), signal.SIGSTOP)
     told = command.until_event("Restarting")["event"]["message"]
     assert "spec.failurePolicy.hangSeconds" in told
-    assert time.monotonic() - stopped < 30, "by far: gloo itself waits for half an hour"
+    assert time.monotonic() - stopped < 300, "by far: gloo itself waits for half an hour"
     assert command.end() == 0
     (line,) = command.status["restarts"]
     assert line["replica"].endswith("rank 1")

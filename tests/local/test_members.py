@@ -9,7 +9,7 @@ import signal
 import time
 from typing import Any
 
-from tests.local.command import TASKS, Command, a_job, kill
+from tests.local.command import PATIENCE, TASKS, Command, a_job, kill
 
 STEPS, HELD = 30, 20
 
@@ -70,7 +70,7 @@ def test_when_the_only_server_dies_all_start_again(command: Command) -> None:
 def until_here(command: Command, *ranks: int) -> None:
     """Until these ranks have made their task: the workers then go as far as the gate."""
     command.until(lambda line: line.get("progress", {}).get("phase") == "Running")
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     files = [command.folder / f"rank-{rank}-1.txt" for rank in ranks]
     while not all(file.exists() and file.stat().st_size for file in files):  # it is empty while it is written
         assert time.monotonic() < until, "a rank has not begun"

@@ -35,10 +35,10 @@ def test_a_sweep_goes_on_after_ctrl_c_where_it_was(folder: Path, warm_parent: Pa
         if line.startswith("s-01 Succeeded"):
             break
     other = sweep(folder, warm_parent, *words)
-    assert "another command drives the sweep s" in other.communicate(timeout=60)[1]
+    assert "another command drives the sweep s" in other.communicate(timeout=200)[1]
     assert other.returncode == 2
     first.send_signal(signal.SIGINT)
-    told = first.communicate(timeout=120)[1]
+    told = first.communicate(timeout=250)[1]
     assert first.returncode == 130
     assert "of 3 are done. The same command goes on" in told
     again = sweep(folder, warm_parent, *words)
@@ -48,7 +48,7 @@ def test_a_sweep_goes_on_after_ctrl_c_where_it_was(folder: Path, warm_parent: Pa
     assert {"s-01", "s-02", "s-03"} <= set(out.split())
     assert "Best by loss" in out
     changed = sweep(folder, warm_parent, "--over", "training.seed=1,2", "--name", "s")
-    assert "of other values or another job" in changed.communicate(timeout=60)[1]
+    assert "of other values or another job" in changed.communicate(timeout=200)[1]
     assert not abandoned_scratch()
 
 
@@ -56,7 +56,7 @@ def test_a_sweep_whose_jobs_all_fail_ends_clearly(folder: Path, warm_parent: Pat
     job = a_script("import sys; sys.exit('no such data')", folder, failurePolicy={"maxRestarts": 0})
     (folder / "job.yaml").write_text(json.dumps(job))
     process = sweep(folder, warm_parent, "--over", "training.seed=1,2", "--parallel", "2")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=250)
     assert process.returncode == 1, err
     assert "None of 2 has succeeded. small-sweep-01: " in out
     assert "Traceback" not in out + err

@@ -79,7 +79,7 @@ def test_the_live_view_shows_step_loss_speed_eta_and_workers(command: Command, t
     terminal.until(r"Succeeded: All 2 workers finished.")
     while terminal.read():
         pass
-    assert process.wait(20) == 0
+    assert process.wait(100) == 0
     assert re.search(r"logs +\S+/logs: one file for each start of each worker", terminal.text)
     assert re.search(r"restarts +1\n +\d\d:\d\d:\d\d  worker-1 rank 1 at step 24: SIGKILL.*s lost", terminal.text)
 
@@ -92,7 +92,7 @@ def test_ctrl_c_on_the_terminal(command: Command, terminal: Terminal) -> None:
     os.write(terminal.ours, b"\x03")
     while terminal.read():
         pass
-    assert process.wait(20) == 130
+    assert process.wait(100) == 130
     assert "Stopping: the ranks save and end." in terminal.text
     assert "Go on with: trainmaster run" in terminal.text
 
@@ -104,7 +104,7 @@ def test_a_terminal_that_is_closed_ends_the_run(command: Command, terminal: Term
     terminal.until("on and on")
     os.close(terminal.ours)
     terminal.ours = os.open(os.devnull, os.O_RDONLY)
-    assert process.wait(30) != 0
+    assert process.wait(100) != 0
 
 
 def test_progress_bars_and_colours_of_the_script_are_kept_in_order(command: Command, terminal: Terminal) -> None:
@@ -114,6 +114,6 @@ def test_progress_bars_and_colours_of_the_script_are_kept_in_order(command: Comm
     process = start(command, terminal)
     while terminal.read():
         pass
-    assert process.wait(20) == 0
+    assert process.wait(100) == 0
     assert "100% red" in terminal.text
     assert "50%" not in terminal.text

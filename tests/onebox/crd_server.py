@@ -73,7 +73,7 @@ class CrdServer:
         if not found or _schema(json.loads(found)) != _schema(crd()):
             path = ROOT / "crds" / f"{names.GROUP}_{names.PLURAL}.yaml"
             self.cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={path}")
-        self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{CRD_NAME}")
+        self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=200s", f"crd/{CRD_NAME}")
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """Run kubectl in the namespace of this test."""

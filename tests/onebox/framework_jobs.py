@@ -140,7 +140,7 @@ def said(job: Job, word: str = "RIGHT") -> list[str]:
 def wait_until_pods_have_ended(job: Job) -> None:
     """Nobody serves on after the end of the job."""
     of_job = f"--selector=trainmaster.dev/job={job.name}"
-    job.kubectl("wait", "pods", of_job, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=30s")
+    job.kubectl("wait", "pods", of_job, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=200s")
 
 
 def _is_of(job: Job, pod: str) -> bool:

@@ -58,16 +58,16 @@ class Job:
         """In its namespace."""
         return self.cluster.kubectl(f"--namespace={self.namespace}", *words, stdin=stdin)
 
-    def wait(self, phase: str, seconds: int = 180) -> Document:
+    def wait(self, phase: str, seconds: int = 400) -> Document:
         """Until it is in this phase."""
         return self.wait_for(f"jsonpath={{.status.phase}}={phase}", seconds)
 
-    def wait_for(self, condition: str, seconds: int = 180) -> Document:
+    def wait_for(self, condition: str, seconds: int = 400) -> Document:
         """Until `kubectl wait` says so."""
         self.kubectl("wait", f"tj/{self.name}", f"--for={condition}", f"--timeout={seconds}s")
         return self.status()
 
-    def wait_for_step(self, step: int, seconds: float = 300) -> Document:
+    def wait_for_step(self, step: int, seconds: float = 400) -> Document:
         """Until so many steps are in the status."""
         deadline = time.monotonic() + seconds
         while (status := self.status()).get("progress", {}).get("step", 0) < step:
@@ -76,12 +76,12 @@ class Job:
             time.sleep(0.5)  # `kubectl wait` knows equality only
         return status
 
-    def goes_on(self, seconds: int = 180) -> Document:
+    def goes_on(self, seconds: int = 400) -> Document:
         """Wait until it runs, and has come further than it is now."""
         step = self.wait("Running", seconds).get("progress", {}).get("step", 0)
         return self.wait_for_step(step + 1, seconds)
 
-    def saves(self, seconds: int = 180) -> Document:
+    def saves(self, seconds: int = 400) -> Document:
         """Wait for a checkpoint of a later step than it is at now, and return what the status says of it."""
         first = self.status()["progress"]["step"]
         end = time.monotonic() + seconds

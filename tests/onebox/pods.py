@@ -43,7 +43,7 @@ def create(cluster: Flavour, namespace: str, *manifests: dict[str, Any]) -> None
 
 def wait(cluster: Flavour, namespace: str, name: str, phase: str = "Succeeded") -> None:
     """Wait until a pod reaches a phase."""
-    words = ("wait", f"pod/{name}", f"--for=jsonpath={{.status.phase}}={phase}", "--timeout=60s")
+    words = ("wait", f"pod/{name}", f"--for=jsonpath={{.status.phase}}={phase}", "--timeout=200s")
     cluster.kubectl(*words, f"--namespace={namespace}")
 
 

@@ -68,7 +68,7 @@ def test_a_full_volume_costs_nothing_but_the_saves(cluster: Flavour, namespace: 
     job.submit(training=paced(seconds=0.03), workers=WORKERS, checkpoint=checkpoint)
     job.wait_for_step(100)
     disk.fill()
-    status = job.wait_for("condition=CheckpointSaving=False", 120)
+    status = job.wait_for("condition=CheckpointSaving=False")
     condition = job.condition("CheckpointSaving")
     assert condition["reason"] == "OutOfStorage"
     assert "No space left on device" in condition["message"]
@@ -77,7 +77,7 @@ def test_a_full_volume_costs_nothing_but_the_saves(cluster: Flavour, namespace: 
     job.wait_for_step(status["progress"]["step"] + 100)
     assert "restarts" not in job.status() or job.status()["restarts"] == []
     disk.free()
-    job.wait_for("condition=CheckpointSaving=True", 120)
+    job.wait_for("condition=CheckpointSaving=True")
     saved = job.saves()
     assert job.status()["restartCount"] == 0
     job.kubectl("delete", "tj", job.name)

@@ -25,7 +25,7 @@ context = ssl.create_default_context(cafile=f"{folder}/ca.crt")
 token = open(f"{folder}/token").read()
 request = urllib.request.Request("https://%s/openid/v1/jwks" % os.environ["KUBERNETES_SERVICE_HOST"])
 request.add_header("Authorization", f"Bearer {token}")
-print(urllib.request.urlopen(request, context=context, timeout=10).read().decode())
+print(urllib.request.urlopen(request, context=context, timeout=60).read().decode())
 """
 
 
@@ -139,9 +139,9 @@ def test_a_lost_node_is_noticed_and_comes_back(onebox: Cluster, breakable: Flavo
     """Its daemons and pods end at once; the cluster says so within seconds, and has it again after a start."""
     node = onebox.node("node-2")
     breakable.node("node-2").kill()
-    wait_until(lambda: not node.is_ready(), "the loss is noticed", 30)
+    wait_until(lambda: not node.is_ready(), "the loss is noticed", 200)
     breakable.node("node-2").start()
-    wait_until(node.is_ready, "the node is back", 30)
+    wait_until(node.is_ready, "the node is back", 200)
 
 
 def test_what_a_cluster_leaves_is_seen(onebox: Cluster) -> None:

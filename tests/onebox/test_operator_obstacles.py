@@ -5,7 +5,7 @@ import pytest
 from tests.onebox.flavours import Flavour
 from tests.onebox.operator_jobs import Job
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def job(cluster: Flavour, namespace: str) -> Job:
 
 def _wait_for_reason(job: Job, reason: str) -> str:
     path = '{.status.conditions[?(@.type=="ReplicasReady")].reason}'
-    job.wait_for(f"jsonpath={path}={reason}", 90)
+    job.wait_for(f"jsonpath={path}={reason}")
     return str(job.condition("ReplicasReady")["message"])
 
 
@@ -29,7 +29,7 @@ def test_an_image_that_is_not_there(job: Job) -> None:
 def test_an_image_that_is_not_there_ends_the_job_in_time(job: Job) -> None:
     workers = {"replicas": 1, "image": "127.0.0.1:1/no/such:image"}
     job.submit(workers=workers, failurePolicy={"startSeconds": 5})
-    status = job.wait("Failed", 90)
+    status = job.wait("Failed")
     assert status["reason"] == "ImagePullBackOff"
 
 
@@ -57,7 +57,7 @@ def test_a_cluster_that_is_full_is_waited_for(job: Job) -> None:
 
 def test_what_is_not_supported_yet_says_so(job: Job) -> None:
     job.submit(scheduling={"gang": "Kueue", "queue": "team-a"})
-    status = job.wait("Failed", 30)
+    status = job.wait("Failed")
     assert status["reason"] == "NotYetSupported"
     assert job.pods() == {}
 

@@ -7,7 +7,7 @@ import pytest
 from tests.onebox.flavours import Flavour
 from tests.onebox.operator_jobs import Job
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 GREEDY = "held = []\nwhile True:\n    held.append(bytearray(16 << 20))\n"
 
@@ -19,6 +19,6 @@ def test_out_of_memory_by_the_limit_of_the_container(cluster: Flavour, namespace
         training={"command": ["python3", "-c", GREEDY]},
         workers={"replicas": 1, "memory": "1Gi"},
     )
-    status = job.wait("Failed", 120)
+    status = job.wait("Failed")
     assert {line["class"] for line in status["restarts"]} == {"OutOfMemory"}, json.dumps(status["restarts"], indent=1)
     assert "memory" in status["message"]

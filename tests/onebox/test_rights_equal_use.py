@@ -78,7 +78,7 @@ class Here:
 
     def wait(self, what: str, condition: str) -> None:
         """Until a condition holds."""
-        self.kubectl("wait", what, f"--for={condition}", "--timeout=120s")
+        self.kubectl("wait", what, f"--for={condition}", "--timeout=300s")
 
 
 @pytest.mark.timeout(900)
@@ -104,7 +104,7 @@ def _live(here: Here) -> None:
     _edit_until_writes_collide(here)
     here.patch({"spec": {"suspend": True}})
     here.wait("trainingjob/digits", "jsonpath={.status.phase}=Suspended")
-    here.kubectl("wait", "pods", "--all", "--for=delete", "--timeout=120s")
+    here.kubectl("wait", "pods", "--all", "--for=delete", "--timeout=300s")
     here.patch({"spec": {"suspend": False, "activeDeadlineSeconds": 1}})
     here.wait("trainingjob/digits", "delete")
 
@@ -142,7 +142,7 @@ def _edit_until_writes_collide(here: Here) -> None:
             editor.join()
 
 
-def _await(true: Callable[[], bool], what: str, seconds: float = 90) -> None:
+def _await(true: Callable[[], bool], what: str, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

@@ -30,8 +30,8 @@ def schedulable(onebox: Cluster, breakable: Flavour) -> Iterator[Cluster]:
 
 def after(job: Job, attempt: int, place: str, worker: int) -> Document:
     """Training has gone on, in this attempt or a later one, with this worker in the place of another."""
-    job.wait_for(f"jsonpath={{.status.substitutes.{place}}}={worker}", 240)
-    status = job.wait("Running", 120)
+    job.wait_for(f"jsonpath={{.status.substitutes.{place}}}={worker}")
+    status = job.wait("Running")
     assert status["attempt"] >= attempt, status
     assert f"takes the place of {place}" in status["restarts"][-1]["why"], status["restarts"]
     return status
@@ -58,8 +58,8 @@ def test_training_goes_on_though_no_new_pod_finds_a_place(job: Job, schedulable:
     schedulable.kubectl("cordon", STAYS)
     schedulable.node(GOES).kill()  # worker-2 is there, and its pod will stay in Terminating
     # The survivor's error may be seen before the node is given up, and cost an attempt that nobody can begin.
-    job.wait_for("jsonpath={.status.substitutes.worker-1}=0", 240)
-    status = job.wait("Running", 120)
+    job.wait_for("jsonpath={.status.substitutes.worker-1}=0")
+    status = job.wait("Running")
     assert status["substitutes"] == {"worker-0": 1, "worker-1": 0}
     assert status["restarts"][-1]["class"] == "Disruption"
     assert "Spare worker-0 takes the place of worker-2." in status["restarts"][-1]["why"]

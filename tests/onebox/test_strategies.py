@@ -19,7 +19,7 @@ from tests.onebox.conftest import new_namespace
 from tests.onebox.flavours import Existing, Flavour
 from tests.onebox.operator_jobs import Document, Job
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 STEPS = 20
 TRAINING: Document = {
@@ -91,7 +91,7 @@ def _tell_nodes(cluster: Flavour, number: str | None) -> None:
 
 def _end_of(job: Job) -> Document:
     job.create(a_job(job.name))
-    return job.wait_for("jsonpath={.status.completionTime}", 300)
+    return job.wait_for("jsonpath={.status.completionTime}")
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,7 @@ def test_a_folder_trains_in_pods_and_comes_back(job: Job, folder: Path) -> None:
     run(job, "code", "mine", "-o", str(folder / "back"))
     assert (folder / "back" / "parts" / "naming.py").read_text() == (folder / "parts" / "naming.py").read_text()
     run(job, "delete", "mine")
-    job.kubectl("wait", "configmaps", "--selector=trainmaster.dev/job=mine", "--for=delete", "--timeout=60s")
+    job.kubectl("wait", "configmaps", "--selector=trainmaster.dev/job=mine", "--for=delete", "--timeout=200s")
 
 
 def test_a_pod_that_is_lost_has_the_same_code_again_and_its_log_goes_on(job: Job, folder: Path) -> None:
@@ -95,13 +95,13 @@ def test_a_pod_that_is_lost_has_the_same_code_again_and_its_log_goes_on(job: Job
         assert line, "the log has ended"
     job.kubectl("delete", "pod", "mine-worker-1-0", "--grace-period=1", "--wait=false")
     assert "Succeeded" in run(job, "wait", "mine", "--timeout", "300")
-    out, err = following.communicate(timeout=60)
+    out, err = following.communicate(timeout=200)
     assert following.returncode == 0, err
     assert "my own code trains from rank 1 attempt 2" in out, err
     assert "attempt 2" in run(job, "logs", "mine", "--all")
     assert job.status()["incarnations"] == {"worker-1": 1}
     told = start(job, "logs", "mine", "--all", "--history")
-    out, err = told.communicate(timeout=60)
+    out, err = told.communicate(timeout=200)
     assert told.returncode == 0, err
     out = re.sub(" +", " ", out)  # the names are a column
     assert "worker-0-0 | trainmaster agent: worker/0: Waiting, attempt 1" in out, "of all its attempts"

@@ -12,7 +12,7 @@ import yaml
 from tests.onebox.flavours import Flavour
 from tests.onebox.operator_jobs import DIGITS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 def test_a_sweep_goes_on_after_ctrl_c(cluster: Flavour, namespace: str, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_sweep_goes_on_after_ctrl_c(cluster: Flavour, namespace: str, tmp_path
         if line.startswith("mine-sweep-02 begins"):
             break
     first.send_signal(signal.SIGINT)
-    told = first.communicate(timeout=60)[1]
+    told = first.communicate(timeout=200)[1]
     assert (first.returncode, "1 of 2 are done. The same command goes on" in told) == (130, True), told
     again = start()
     out, err = again.communicate(timeout=300)

@@ -216,7 +216,7 @@ def test_the_page_tells_step_phase_and_speed(tmp_path: Path) -> None:
 
 def test_who_holds_the_others_up_can_be_told(new_job: NewJob) -> None:
     """All steps take as long as the slowest rank's; only that rank is busy all the time."""
-    running = new_job(task="small_tasks:Uneven", arguments={"seconds": 0.1}, steps=12, checkpoint_every=50).start(3)
+    running = new_job(task="small_tasks:Uneven", arguments={"seconds": 0.25}, steps=8, checkpoint_every=50).start(3)
     assert running.wait() == [0, 0, 0]
     busy = [page.read().busy_seconds for page in running.pages]
     steps = [page.read().step_seconds for page in running.pages]

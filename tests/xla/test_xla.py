@@ -49,7 +49,7 @@ def run(job: dict[str, Any], folder: Path, command: Path, *options: str) -> "sub
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=500,
         env={**os.environ, names.ENV_WARM_SOCKET: str(WARM[command])},
     )
 
@@ -150,7 +150,7 @@ leaf.sum().backward()
 """
     environment = {**os.environ, "PJRT_DEVICE": "CPU"}
     python = XLA_BIN.with_name("python")
-    subprocess.run([python, "-c", text], check=True, env=environment, cwd=tmp_path, timeout=280)
+    subprocess.run([python, "-c", text], check=True, env=environment, cwd=tmp_path, timeout=500)
 
 
 def test_what_is_drawn_on_the_devices_follows_from_the_step(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class AgentProcess:
         """All that the agent and its ranks wrote."""
         return self.log.read_text(errors="replace")
 
-    def wait(self, seconds: float = 100.0) -> int:
+    def wait(self, seconds: float = 200.0) -> int:
         """Wait for its end; the exit code."""
         assert self.process is not None
         return self.process.wait(seconds)
@@ -126,7 +126,7 @@ class AgentProcess:
             return
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(10)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -145,7 +145,7 @@ class SharedParent:
     def close(self) -> None:
         """As the local platform ends it."""
         self.process.terminate()
-        self.process.wait(60)  # it may import torch just now
+        self.process.wait(200)  # it may import torch just now
 
 
 def ours() -> dict[int, str]:
@@ -161,7 +161,7 @@ def ours() -> dict[int, str]:
     return found
 
 
-def wait_gone(pid: int, seconds: float = 50.0) -> bool:
+def wait_gone(pid: int, seconds: float = 200.0) -> bool:
     """Wait for the end of a process that is not a child."""
     try:
         descriptor = os.pidfd_open(pid)

@@ -113,8 +113,8 @@ def test_an_agent_that_is_ended_meanwhile_leaves_nothing_behind(tmp_path: Path, 
         agent = subprocess.Popen(program, env=variables, stderr=subprocess.PIPE)
         connection, _ = silent.accept()  # of the process that brings it
         agent.send_signal(sent)
-        assert agent.wait(60) == (names.EXIT_TERMINATED if sent == signal.SIGTERM else -sent)
-        connection.settimeout(60)
+        assert agent.wait(200) == (names.EXIT_TERMINATED if sent == signal.SIGTERM else -sent)
+        connection.settimeout(200)
         while connection.recv(4096):  # until that process has ended, too
             pass
         connection.close()

@@ -38,7 +38,7 @@ def a_rank(folder: Path, *command: str, prepare: str = START) -> subprocess.Pope
 def failed(folder: Path, *command: str) -> tuple[str, str, int]:
     """What is said of a companion that fails, its class, and how the rank ended."""
     with a_rank(folder, *command) as rank:
-        code = rank.wait(100)
+        code = rank.wait(200)
     error = evidence.read_error(folder / "error.json")
     assert error
     return error.message, class_of(error), code

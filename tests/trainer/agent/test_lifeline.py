@@ -70,7 +70,7 @@ def test_a_death_by_a_signal_is_heard_of_and_how(holder: Callable[[str], Holder]
     """Nobody reaps it before."""
     one = holder(code)
     os.kill(one.process.pid, number)
-    status = one.heard.get(timeout=60)
+    status = one.heard.get(timeout=200)
     assert status is not None
     assert os.WTERMSIG(status) == number
 
@@ -79,7 +79,7 @@ def test_an_exit_is_heard_of_with_its_code(holder: Callable[[str], Holder]) -> N
     one = holder(OTHERS)
     assert one.heard.empty()
     one.go_on()
-    status = one.heard.get(timeout=60)
+    status = one.heard.get(timeout=200)
     assert status is not None
     assert os.WEXITSTATUS(status) == 3
 
@@ -87,7 +87,7 @@ def test_an_exit_is_heard_of_with_its_code(holder: Callable[[str], Holder]) -> N
 def test_another_program_in_the_same_process_is_no_end(holder: Callable[[str], Holder]) -> None:
     one = holder(INSTEAD)
     one.go_on()
-    assert one.heard.get(timeout=60) is None
+    assert one.heard.get(timeout=200) is None
 
 
 def test_nobody_is_told_of_one_that_nobody_waits_for(holder: Callable[[str], Holder]) -> None:

@@ -58,7 +58,7 @@ def told(intake: Intake, key: Key) -> int | None:
 
 def reach(port: int) -> tuple[int, int]:
     """(rank, pid) of who listens there."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=100) as line:
         rank, pid = line.recv(100).split()
     return int(rank), int(pid)
 

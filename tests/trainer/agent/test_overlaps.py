@@ -12,7 +12,7 @@ OVERLAPS = 1000
 def reached(port: int, listeners: list[socket.socket]) -> list[int]:
     """Which of these sockets a connection to `port` comes to."""
     found = []
-    with socket.create_connection(("127.0.0.1", port), timeout=5):
+    with socket.create_connection(("127.0.0.1", port), timeout=60):
         for number, listener in enumerate(listeners):
             listener.setblocking(False)
             try:

@@ -48,7 +48,7 @@ class Reporting:
 
     def take(self, version: str) -> Orders:
         """Wait for these orders; the same may come several times."""
-        while (orders := self.orders.get(timeout=60)).version != version:
+        while (orders := self.orders.get(timeout=200)).version != version:
             pass
         return orders
 
@@ -90,7 +90,7 @@ def test_orders_that_another_line_has_overtaken_are_dropped(reporting: Reporting
     def late(authorization: str, body: bytes) -> tuple[int, bytes]:
         status, content = answer(authorization, body)
         if not codec.decode(Heartbeat, body).hold:
-            release.wait(10)
+            release.wait(200)
         return status, content
 
     intake.answer = late  # type: ignore[method-assign]
@@ -125,7 +125,7 @@ def test_orders_are_delivered_once_however_often_they_are_answered(
     intake.order(KEY, orders)
     reporting.reporter.start()
     intake.wait(lambda: sum(beat.orders_seen == orders.version for _, beat in intake.heartbeats) >= 4, "four repeats")
-    assert reporting.orders.get(timeout=60) == orders
+    assert reporting.orders.get(timeout=200) == orders
     assert reporting.orders.empty()
     assert reporting.log.empty()
     whole = len(codec.encode(orders))
@@ -169,7 +169,7 @@ def test_only_who_is_told_for_long_that_its_job_is_gone_is_gone(
     intake.wait(lambda: intake.refused >= 2, "two refusals")
     assert reporting.gone.empty(), "a token that is refused may be the operator's mistake"
     intake.refusal = (410, "the job is deleted")
-    assert "the job is deleted" in reporting.gone.get(timeout=60)
+    assert "the job is deleted" in reporting.gone.get(timeout=200)
     intake.refusal = None
     intake.wait(lambda: bool(intake.heartbeats), "a heartbeat that is taken")
     monkeypatch.setattr(reporter, "GONE_SECONDS", 3600.0)
@@ -184,11 +184,11 @@ def test_a_refusal_is_said_once_and_tried_again(reporting: Reporting, intake: In
     intake.refusal = (409, "a younger incarnation is here")
     reporting.reporter.start()
     intake.wait(lambda: intake.refused > 0, "a first try")
-    assert reporting.log.get(timeout=60) == "the operator refused the heartbeat: 409 a younger incarnation is here"
+    assert reporting.log.get(timeout=200) == "the operator refused the heartbeat: 409 a younger incarnation is here"
     assert reporting.log.empty()
     with intake.changed:
         intake.refusal = None
-    assert reporting.log.get(timeout=60) == "the operator is back"
+    assert reporting.log.get(timeout=200) == "the operator is back"
 
 
 def test_a_standby_that_refuses_is_no_news(reporting: Reporting, intake: Intake) -> None:
@@ -206,19 +206,19 @@ def test_that_nobody_leads_for_long_is_told(reporting: Reporting, intake: Intake
     intake.refusal = (421, "another operator leads, or soon will")
     reporting.reporter._well -= 60
     reporting.reporter.start()
-    assert "421" in reporting.log.get(timeout=60)
+    assert "421" in reporting.log.get(timeout=200)
 
 
 def test_an_operator_that_goes_and_comes_back(reporting: Reporting, intake: Intake) -> None:
     reporting.reporter.start()
     intake.wait(lambda: len(intake.heartbeats) == 2, "a held request")
     intake.close()
-    away = reporting.log.get(timeout=60)
+    away = reporting.log.get(timeout=200)
     assert "away" in away
     back = Intake(port=intake.port, token=intake.token)
     try:
         back.wait(lambda: len(back.heartbeats) > 1, "heartbeats again", 10)
-        while (line := reporting.log.get(timeout=60)) != "the operator is back":
+        while (line := reporting.log.get(timeout=200)) != "the operator is back":
             assert "away" in line
         assert reporting.log.empty()
     finally:
@@ -228,7 +228,7 @@ def test_an_operator_that_goes_and_comes_back(reporting: Reporting, intake: Inta
 def test_answers_that_are_no_orders_are_an_absence(reporting: Reporting, intake: Intake) -> None:
     intake.answer = lambda *_: (200, b"<html>a proxy</html>")  # type: ignore[method-assign]
     reporting.reporter.start()
-    assert "not JSON" in reporting.log.get(timeout=60)
+    assert "not JSON" in reporting.log.get(timeout=200)
 
 
 def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_storage_that_hangs_holds_up_neither_heartbeats_nor_the_agent(reporting:
 
     def read(folder: str, step: int) -> messages.CheckpointRecord | None:
         """The storage hangs first. A pipe would not: no manifest that is one is opened."""
-        answers.wait(60)
+        answers.wait(200)
         return read_checkpoint(folder, step)
 
     reporting.status_collector.read = read
@@ -309,7 +309,7 @@ def test_what_a_rank_here_has_committed_is_told_without_storage(reporting: Repor
 
     def read(folder: str, step: int) -> messages.CheckpointRecord | None:
         assert folder
-        return messages.CheckpointRecord(step, 1.0, "of storage") if answers or hangs.wait(60) else None
+        return messages.CheckpointRecord(step, 1.0, "of storage") if answers or hangs.wait(200) else None
 
     reporting.status_collector.read = read
     second.write(ProgressPage(40, updated=1.0, phase="train", checkpoint_step=20))

@@ -179,7 +179,7 @@ def test_a_shared_parent_that_is_stopped_while_it_imports_is_replaced(
     shared.process.send_signal(signal.SIGSTOP)
     one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path) | {names.ENV_WARM_SOCKET: str(shared.path)})
     intake.wait(lambda: W0 in intake.newest and intake.newest[W0].warm, "a warm parent")
-    assert shared.process.wait(60) == -signal.SIGKILL
+    assert shared.process.wait(200) == -signal.SIGKILL
     assert "the warm parent is stopped (SIGSTOP)" in one.text
 
 

@@ -241,7 +241,8 @@ def test_a_branch_that_was_given_up_is_not_gone_on_from(new_job: NewJob, memory:
     plan = {"steps": 30, "checkpoint_every": 10, "arguments": arguments, "memory_every": 1 if memory else 0}
     job = replace(new_job(**plan), memory=memory)
     job.but(steps=20).run(1)
-    doubting = replace(job, variables={names.ENV_RESUME_BEFORE: "20"}).start(1, attempt=2)
+    slower = job.but(arguments={"seconds": 0.3})  # it is to be killed before step 20, on a busy machine too
+    doubting = replace(slower, variables={names.ENV_RESUME_BEFORE: "20"}).start(1, attempt=2)
     doubting.reach(14)
     doubting.kill()
     reached = doubting.pages[0].read().step

@@ -242,15 +242,15 @@ def test_a_sample_that_cannot_be_read_is_no_server_that_is_away(new_crew: NewCre
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
 def test_staleness_is_never_above_its_bound_and_gets_there(new_crew: NewCrew, bound: int) -> None:
-    plan = {"task": "small_tasks:Paced", "arguments": {"paces": [0.0, 0.0, 0.08]}, "global_batch_size": 12}
+    plan = {"task": "small_tasks:Paced", "arguments": {"paces": [0.0, 0.0, 0.16]}, "global_batch_size": 12}
     options = {"update": "Async", "maxStaleness": bound}
-    crew = new_crew(3, 2, strategy_options=options, steps=30, checkpoint_every=30, **plan)
+    crew = new_crew(3, 2, strategy_options=options, steps=15, checkpoint_every=15, **plan)
     crew.start().finish()
     assert max(line["staleness"] for line in crew.figures()) == bound
 
 
 def test_without_a_bound_staleness_grows(new_crew: NewCrew) -> None:
-    plan = {"task": "small_tasks:Paced", "arguments": {"paces": [0.0, 0.0, 0.08]}, "global_batch_size": 12}
+    plan = {"task": "small_tasks:Paced", "arguments": {"paces": [0.0, 0.0, 0.8]}, "global_batch_size": 12}
     crew = new_crew(3, 1, steps=60, checkpoint_every=60, **plan)
     crew.start().finish()
     assert max(line["staleness"] for line in crew.figures()) > 4
