@@ -14,6 +14,7 @@ from typing import Any
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.observed import Ending, Obstacle, Replica, ReplicaPhase
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import ErrorReport, ExitReport, Heartbeat, RankProgress, Rendezvous, Roster
@@ -87,6 +88,12 @@ def a_replica(index: int = 0, incarnation: int = 0, role: str = names.WORKER, jo
         address=f"10.0.{incarnation}.{index + 1}",
         node=f"node-{index}",
     )
+
+
+def a_slot(replica: Replica) -> Slot:
+    """The slot of one rank that this replica fills."""
+    key = names.replica_key(replica.role, replica.index)
+    return Slot(replica.role, replica.index, key, replica.incarnation, replica.name, 1, replica, replica.reporting)
 
 
 def pending(replica: Replica, reason: str = "", message: str = "", since: float | None = None) -> Replica:

@@ -55,9 +55,7 @@ def test_the_core_sees_ranks() -> None:
     """A GPU is a rank; a replica without GPUs is one, and so is a server."""
     job = TrainingJob.parse(GOOD_SPECS["all of a server's pod"])
 
-    assert job.spec.workers.ranks == 1
-    assert job.spec.parameter_servers is not None
-    assert job.spec.parameter_servers.ranks == 1
+    assert job.spec.ranks_each == 1
     assert job.spec.worker_ranks == 4
     assert job.spec.world_size == 6, "a server is one rank, whatever its devices"
     assert list(job.spec.roles) == ["worker", "parameterServer"]
@@ -75,7 +73,7 @@ def test_the_core_sees_metadata() -> None:
     }
     job = TrainingJob.parse({**good_job(), "metadata": metadata})
 
-    assert (job.name, job.namespace, job.uid, job.generation, job.deleting) == ("a", "b", "c", 3, True)
+    assert (job.name, job.namespace, job.uid, job.metadata.generation) == ("a", "b", "c", 3)
 
 
 def test_options_come_with_their_defaults() -> None:

@@ -120,7 +120,7 @@ class Stage:
     def respec(self, **spec: object) -> Stage:
         """The user edits the spec (snake_case), settle."""
         update = {"spec": self.job.spec.model_copy(update=spec)}
-        metadata = self.job.metadata.model_copy(update={"generation": self.job.generation + 1})
+        metadata = self.job.metadata.model_copy(update={"generation": self.job.metadata.generation + 1})
         self.job = self.job.model_copy(update={**update, "metadata": metadata})
         return self.settle()
 

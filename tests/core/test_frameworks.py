@@ -6,14 +6,14 @@ import dataclasses
 from functools import partial
 
 from trainmaster.api.states import Phase
+from trainmaster.cli.job_logs import place_of_rank
 from trainmaster.core.environment import training_plan
 from trainmaster.core.failures import classes, tracebacks
 from trainmaster.core.failures.failures import of_rank
-from trainmaster.core.situation.slots import Slot
 from trainmaster.wire.messages import ExitReport, Heartbeat
 from trainmaster.wire.states import Verb
 
-from tests.builders import JobBuilder, a_job
+from tests.builders import JobBuilder, a_job, a_replica, a_slot
 from tests.core.stage import Stage
 
 
@@ -88,6 +88,8 @@ def test_one_process_drives_all_devices_of_a_replica() -> None:
         name: a_script(name).with_workers(2, gpus=4).build().spec.world_size for name in ("JAX", "MPI", "TensorFlow")
     }
     assert ranks == {"JAX": 8, "MPI": 2, "TensorFlow": 2}
+    job = a_script("MPI").with_workers(2, gpus=4)
+    assert place_of_rank({"metadata": job.metadata, "spec": job.spec}, 1).index == 1
     plan = training_plan(a_script("MPI").with_workers(2, gpus=4).build())
     assert (plan.framework, plan.slots) == ("MPI", 4)
     assert training_plan(a_script("MPI").with_workers(2, cpu="3500m").build()).slots == 3
@@ -112,7 +114,7 @@ def report(error: str, **more: object) -> ExitReport:
 
 def class_and_evidence(end: ExitReport) -> tuple[str, str]:
     """What the core makes of it."""
-    failure = of_rank(Slot("worker", 0, 0, 1, None), end)
+    failure = of_rank(a_slot(a_replica()), end)
     return failure.failure_class, failure.evidence
 
 

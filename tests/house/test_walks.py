@@ -12,7 +12,7 @@ MOST_WITH_A_FOLDER = {"resume.resume": 160, "save.Saver.save": 123}
 FOLDER = tuple(f"{CHECKPOINT}.stores.{name}." for name in ("folder", "own", "replica_memory"))
 
 DECIDE = "trainmaster.core.decide.decide"
-MOST_OF_DECIDE, MOST_WITH_REGIMES, MOST_WITH_RULES = 145, 200, 375
+MOST_OF_DECIDE, MOST_WITH_REGIMES, MOST_WITH_RULES = 122, 178, 353
 REGIMES = "trainmaster.core.regime."
 
 

@@ -168,7 +168,7 @@ async def a_status_for_a_job_that_somebody_changed_is_a_conflict(world: World) -
         await world.platform.write_status(job, status)
     except ConflictError:
         now, _ = await look(world)
-        assert now.generation > job.generation, "the change is seen after the conflict"
+        assert now.metadata.generation > job.metadata.generation, "the change is seen after the conflict"
         await world.platform.write_status(now, status)
         assert (await look(world))[0].status.attempt == 1
     else:

@@ -90,7 +90,7 @@ class ApiServer:
     def edit_job(self, key: Key, spec: dict[str, object]) -> TrainingJob:
         """A user edits the spec (snake_case); without members: only an annotation."""
         job = self._job(key)
-        generation = job.generation + (1 if spec else 0)
+        generation = job.metadata.generation + (1 if spec else 0)
         update = {"spec": job.spec.model_copy(update=spec), "metadata": _with(job, generation=generation)}
         return self._store_job(key, job.model_copy(update=update))
 

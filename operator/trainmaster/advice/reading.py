@@ -12,7 +12,7 @@ _ITSELF = "Each rank makes its batches itself, between two steps"
 
 def told(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     """Yield a sentence about a task's samples; nothing of a script's, which are its own affair."""
-    training, ranks = job.spec.training, job.spec.workers.ranks
+    training, ranks = job.spec.training, job.spec.ranks_each
     cores = asked_cores(job, names.WORKER)
     ahead = f"batches ahead, {training.prefetch or data_workers.PREFETCH} each"
     if training.command is not None:

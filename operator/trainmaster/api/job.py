@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ModelWrapValidatorHandl
 
 from trainmaster.api.model import Int, Model
 from trainmaster.api.policies import Checkpoint, Elasticity, FailurePolicy, Scheduling
-from trainmaster.api.replicas import ReplicaSpec, ServerSpec
+from trainmaster.api.replicas import TPU, ReplicaSpec, ServerSpec
 from trainmaster.api.sizes import fit_a_spec
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.api.strategy import Strategy
@@ -69,8 +69,9 @@ checkpoint.storage on a cluster: checkpoints inside the pods go with them, and t
 
     @property
     def ranks_each(self) -> int:
-        """Return the number of ranks of each worker: one per device, unless one process drives all devices."""
-        return 1 if self.training.framework in frameworks.ONE_PROCESS else self.workers.ranks
+        """Return the number of ranks of each worker: one per GPU, or one on CPUs and where it drives all devices."""
+        one_drives_all = self.workers.accelerator == TPU or self.training.framework in frameworks.ONE_PROCESS
+        return 1 if one_drives_all else self.workers.gpus or 1
 
     @property
     def world_size(self) -> int:
@@ -100,7 +101,7 @@ checkpoint.storage on a cluster: checkpoints inside the pods go with them, and t
     @property
     def independent(self) -> bool:
         """Return whether members restart individually: no process group spans replicas."""
-        return frameworks.is_independent(self.training.framework, self.strategy.type)
+        return self.strategy.type in frameworks.FRAMEWORKS[self.training.framework].independent_under
 
     @property
     def led(self) -> bool:
@@ -176,13 +177,3 @@ class TrainingJob(Model):
     def uid(self) -> str:
         """Return the uid, which tells this job from others that had the same name."""
         return self.metadata.uid
-
-    @property
-    def generation(self) -> int:
-        """Return the generation, which rises with every change of the spec."""
-        return self.metadata.generation
-
-    @property
-    def deleting(self) -> bool:
-        """Return whether the job was deleted, and Kubernetes waits for finalizers."""
-        return self.metadata.deletion_timestamp is not None

@@ -131,11 +131,6 @@ the program that trains, and the code of Trainmaster is added to PYTHONPATH."""
         return bool(resources and resources.claims) and self.gpu_resource == _GPU_RESOURCE
 
     @property
-    def ranks(self) -> int:
-        """Return the number of ranks of each replica: one per GPU, or one on CPUs and for all TPU chips."""
-        return 1 if self.accelerator == TPU else self.gpus or 1
-
-    @property
     def device_resource(self) -> str:
         """Return the resource by which GPUs or TPU chips are requested."""
         # The API server fills the default in, so that alone does not tell whether the user wrote it.
@@ -165,8 +160,3 @@ class ServerSpec(ReplicaSpec):
     """GPUs of each server, which is one process all the same."""
     accelerator: LabelValue | None = None
     """The model of GPU wanted, for example NVIDIA-H200: the value of the node label nvidia.com/gpu.product."""
-
-    @property
-    def ranks(self) -> int:
-        """Return 1: a server is one process."""
-        return 1

@@ -182,7 +182,7 @@ def place_of_rank(document: Document, rank: int) -> Replica:
         raise NoLogError(f"there is no rank {rank}; the job has ranks 0 to {job.spec.world_size - 1}")
     if rank >= job.spec.worker_ranks:
         return Replica(names.PARAMETER_SERVER, rank - job.spec.worker_ranks)
-    index = rank // job.spec.workers.ranks
+    index = rank // job.spec.ranks_each
     status = TrainingJobStatus.read(document.get("status"))
     return Replica(names.WORKER, status.substitutes.get(names.replica_key(names.WORKER, index), index))
 

@@ -113,7 +113,7 @@ def invalid(record: JobRecord, error: ValidationError) -> tuple[TrainingJobStatu
     """
     job = record.stand_in
     said = (c for c in job.status.conditions if c.type == INVALID_SPEC)
-    if any(condition.observed_generation == job.generation for condition in said):
+    if any(condition.observed_generation == job.metadata.generation for condition in said):
         return None
     message = (
         "This version of Trainmaster cannot follow the spec, so it leaves the job alone until that is corrected; what "
@@ -125,7 +125,7 @@ def invalid(record: JobRecord, error: ValidationError) -> tuple[TrainingJobStatu
         reason="UnknownOrWrongFields",
         message=message,
         last_transition_time=datetime.now(UTC),
-        observed_generation=job.generation,
+        observed_generation=job.metadata.generation,
     )
     others = tuple(c for c in job.status.conditions if c.type != INVALID_SPEC)
     return dataclasses.replace(job.status, conditions=(*others, condition), message=message), PostEvent(

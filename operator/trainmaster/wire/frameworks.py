@@ -28,6 +28,8 @@ class Traits:
     """The packages whose import in a script shows that it is written for this framework (`wire/script_imports.py`)."""
     led_under: Tuple[str, ...] = ()
     """The strategies under which the first worker's end is the end of the job: the other replicas serve it."""
+    independent_under: Tuple[str, ...] = ()
+    """The strategies under which members restart individually; under the others, and elsewhere, the group is fixed."""
     one_process: bool = False
     """One process drives all devices of a replica, so that each replica has one rank."""
     has_slots: bool = False
@@ -42,6 +44,7 @@ FRAMEWORKS: Dict[str, Traits] = {
     TORCH: Traits(
         tuple(STRATEGIES),
         imports=("torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "deepspeed"),
+        independent_under=INDEPENDENT,
     ),
     "JAX": Traits(
         (*_GROUPS, "FullySharded", "Pipeline", "Tensor"),
@@ -86,11 +89,6 @@ FRAMEWORKS: Dict[str, Traits] = {
         _GROUPS, adapter="sagemaker", imports=("sagemaker_training",), one_process=True, takes_arguments=True
     ),
 }
-
-
-def is_independent(framework: Optional[str], strategy: str) -> bool:
-    """Return whether members restart individually. Scripts of other frameworks know a fixed group only."""
-    return (framework or TORCH) == TORCH and strategy in INDEPENDENT
 
 
 def is_led(framework: Optional[str], strategy: str) -> bool:

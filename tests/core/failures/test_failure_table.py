@@ -6,18 +6,17 @@ import pytest
 from trainmaster.api.status import RestartRecord
 from trainmaster.core.failures import budgets, classes, failures
 from trainmaster.core.failures.failures import Failure
-from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.observed import Replica
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport
 
-from tests.builders import NOON, a_death, a_job, a_replica, an_error, ended, evicted
+from tests.builders import NOON, a_death, a_job, a_replica, a_slot, an_error, ended, evicted
 from tests.core.failures.failure_ends import RANKS, REPLICAS
 from tests.core.failures.failure_errors import ERRORS
 from tests.core.failures.failure_labels import Label
 from tests.core.failures.failure_services import SERVICES
 from tests.core.stage import Stage, a_running_group
 
-SLOT = Slot("worker", 0, 0, 1, a_replica())
+SLOT = a_slot(a_replica())
 JOB = a_job().with_failure_policy(maxRestarts=10).build()
 
 

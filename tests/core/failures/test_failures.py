@@ -4,13 +4,12 @@ import dataclasses
 
 import pytest
 from trainmaster.core.failures import failures
-from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.observed import Ending, Replica, ReplicaPhase
 from trainmaster.wire.messages import ErrorReport, ExitReport
 
-from tests.builders import a_replica, deleting, ended, evicted
+from tests.builders import a_replica, a_slot, deleting, ended, evicted
 
-SLOT = Slot("worker", 3, 0, 1, a_replica(3))
+SLOT = a_slot(a_replica(3))
 
 
 def report(**members: object) -> ExitReport:

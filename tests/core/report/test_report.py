@@ -70,7 +70,7 @@ def test_who_is_missing_is_named_but_not_by_the_hundred() -> None:
 
 def test_the_generation_that_the_status_speaks_of() -> None:
     stage = a_running_group(workers=1).respec(ttl_seconds_after_finished=10)
-    assert stage.status.observed_generation == stage.job.generation == 2
+    assert stage.status.observed_generation == stage.job.metadata.generation == 2
     assert {c.observed_generation for c in stage.status.conditions} == {2}
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from trainmaster.core.failures import failures, fingerprint, signatures
 from trainmaster.core.situation import credible
 from trainmaster.core.situation.credible import doubt
-from trainmaster.core.situation.slots import Slot
 from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import (
@@ -28,7 +27,7 @@ from trainmaster.wire.messages import (
 )
 from trainmaster.wire.states import AgentState
 
-from tests.builders import a_death, a_heartbeat, a_replica, an_error
+from tests.builders import a_death, a_heartbeat, a_replica, a_slot, an_error
 from tests.core.stage import Stage, a_running_group
 from tests.core.test_hostile import ERRORS, RANKS, TEXTS
 
@@ -208,7 +207,7 @@ def test_any_error_has_a_class_an_evidence_and_a_fingerprint(
     error: ErrorReport, stacks: str, hung: bool, code: int | None
 ) -> None:
     report = ExitReport(1, 0, 5, exit_code=code, error=error, hung=hung, stacks=stacks)
-    failure = failures.of_rank(Slot("worker", 0, 0, 1, a_replica()), report)
+    failure = failures.of_rank(a_slot(a_replica()), report)
     assert json.dumps(dataclasses.asdict(failure), ensure_ascii=False).encode()
     assert len(failure.evidence) <= 1000
     assert len(failure.fingerprint) <= 400

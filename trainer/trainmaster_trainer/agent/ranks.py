@@ -84,7 +84,7 @@ class Ranks(parent.Listener):
 
     def __init__(self, settings: Settings, reactor: Reactor, output: Output, emit: Emit) -> None:
         plan = settings.plan
-        independent = frameworks.is_independent(plan.framework, plan.strategy)
+        independent = plan.strategy in frameworks.FRAMEWORKS[plan.framework or frameworks.TORCH].independent_under
         ports = settings.ranks if independent or plan.framework else 0
         self.offer = rendezvous.Offer(settings.address, output.say, ports, listening=independent)
         self.files = Files(settings)

@@ -29,14 +29,6 @@ def fallen_from(facts: Facts) -> int:
     return max((lines[place].step for place in ledger.since_the_last_try(facts, lines)), default=0)
 
 
-def resume_before(facts: Facts, status: TrainingJobStatus) -> int | None:
-    """Return the step that the checkpoint of `status`' attempt has to be older than; None: any checkpoint will do."""
-    failed = status.restarts[-1] if status.restarts and status.restarts != facts.status.restarts else None
-    if failed and failed.attempt < status.attempt:
-        return failed.resume_before  # of the failure that this attempt follows, as it is known now
-    return status.resume_before if status.attempt == facts.status.attempt else still_before(facts)
-
-
 def still_before(facts: Facts) -> int | None:
     """Return `resume_before` while it holds: an attempt inherits it until all have trained past it and saved again."""
     before = facts.status.resume_before

@@ -7,17 +7,13 @@ from trainmaster.api.states import Phase
 from trainmaster.core.regime.independent import Founding, Independent
 from trainmaster.core.regime.together import Together
 from trainmaster.core.situation.facts import Facts
-from trainmaster.core.situation.regime import Regime
 from trainmaster.core.states.observed import Observed
 
 
 def look(job: TrainingJob, observed: Observed, now: datetime) -> Facts:
-    """Return the facts of one look at a job."""
-    return Facts(job, observed, now, choose)
-
-
-def choose(facts: Facts) -> Regime:
-    """Return the regime: by the strategy, and by whether the members of the attempt have begun."""
-    if not facts.job.spec.independent:
-        return Together(facts)
-    return Independent(facts) if facts.status.phase == Phase.RUNNING else Founding(facts)
+    """Return the facts of one look at a job: with the regime that strategy and status choose."""
+    if not job.spec.independent:
+        return Facts(job, observed, now, Together)
+    # Members live for themselves once all have begun the attempt; a status without an attempt has begun none.
+    has_begun = job.status.attempt and job.status.phase == Phase.RUNNING
+    return Facts(job, observed, now, Independent if has_begun else Founding)

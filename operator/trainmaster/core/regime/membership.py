@@ -96,7 +96,7 @@ def is_back(facts: Facts, slot: Slot) -> bool:
 
 def first_ranks(facts: Facts) -> dict[str, int]:
     """Return each slot's first rank: founding workers, founding servers, then workers added while training."""
-    each = facts.job.spec.workers.ranks
+    each = facts.job.spec.ranks_each
     founders = facts.status.founders
     workers = founders.workers if founders else facts.job.spec.workers.replicas
     servers = founders.parameter_servers if founders else facts.job.spec.servers

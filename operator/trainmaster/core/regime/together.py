@@ -5,6 +5,7 @@ Most strategies are so, and all scripts under them: their ranks take each step t
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
@@ -24,11 +25,11 @@ from trainmaster.wire.states import AgentState, Verb
 from trainmaster.wire.strategies import OWN_REMAINDERS, STRATEGIES
 
 
+@dataclass(frozen=True, eq=False)
 class Together(Regime):
     """Decide for a group: see `situation.regime.Regime` for what each method decides."""
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
+    facts: Facts
 
     @cached_property
     def roster(self) -> Roster | None:

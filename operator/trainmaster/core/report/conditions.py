@@ -5,6 +5,7 @@ from typing import Literal
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.api.supported import not_yet_supported
+from trainmaster.core import figures
 from trainmaster.core.report import saving, stragglers, tracking, waits
 from trainmaster.core.situation import edits, measures, obstacles, parting, sidecars
 from trainmaster.core.situation.facts import Facts
@@ -78,7 +79,10 @@ def _spares_ready(facts: Facts) -> tuple[str, bool, str, str]:
     missing = [slot for slot in facts.spares if not slot.ready]
     if not missing:
         return SPARES_READY, True, "AllSparesReady", "All spares stand by."
-    obstacle = next((one for slot in missing if (one := obstacles.lasting(facts, slot))), None)
+    found = [one for slot in missing if (one := obstacles.of(facts, slot))]
+    patience = obstacles.PATIENCE  # for what often passes by itself
+    lasting = (one for one, since in found if facts.now >= figures.later(since, patience.get(one.reason, 0)))
+    obstacle = next(lasting, None)
     told = f" {obstacle.message.rstrip('.')}." if obstacle else ""
     message = f"{', '.join(slot.key for slot in missing[:_NAMED])} cannot stand in yet; training does not wait.{told}"
     return SPARES_READY, False, obstacle.reason if obstacle else "WaitingForSpares", message
@@ -93,8 +97,9 @@ def trains(status: TrainingJobStatus) -> bool:
 def _condition(facts: Facts, kind: str, holds: bool, reason: str, message: str) -> Condition:
     value: Literal["True", "False"] = "True" if holds else "False"
     before = next((c for c in facts.status.conditions if c.type == kind), None)
-    unchanged = before is not None and (before.status, before.reason) == (value, reason)
-    if unchanged and kind not in _EXACT and before is not None and before.observed_generation == facts.job.generation:
+    generation = facts.job.metadata.generation
+    known = before and (before.status, before.reason, before.observed_generation)
+    if before and kind not in _EXACT and known == (value, reason, generation):
         return before  # a message that counts replicas must not cost a write each time
     since = before.last_transition_time if before and before.status == value else facts.now
     return Condition(
@@ -103,5 +108,5 @@ def _condition(facts: Facts, kind: str, holds: bool, reason: str, message: str) 
         reason=reason,
         message=message,
         last_transition_time=since,
-        observed_generation=facts.job.generation,
+        observed_generation=generation,
     )

@@ -11,6 +11,7 @@ from trainmaster.core.situation import ahead, edits, measures, obstacles, partin
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.actions import PostEvent
 
+_Stated = dict[tuple[str, str], Condition]  # by type and status
 _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
 # Conditions of which a user is told once when they begin to have this status: the event's kind and reason.
 _TOLD_ONCE = (
@@ -33,17 +34,18 @@ def between(facts: Facts, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     rewound = attempt_rose or (old.message != message and message.startswith(ahead.EDITED))
     if rewound and not restarts:
         told.append(PostEvent("Warning", "StatusRestored", message))
-    told.append(_obstacle(old, new))
+    before: _Stated = {(one.type, one.status): one for one in old.conditions}
+    after: _Stated = {(one.type, one.status): one for one in new.conditions}
+    told.append(_obstacle(before, after))
     if restarts:  # it covers what becomes of replicas
         told.append(PostEvent("Warning", "Restarting", f"Attempt {new.attempt}: {new.message}"))
     else:
         told += [None if rewound else _of_replicas(facts, new), _of_phase(old, new)]
     for stated, value, kind, reason in _TOLD_ONCE:
-        begun = _stated(new, stated, value)
-        if begun and not _stated(old, stated, value):
-            told.append(PostEvent(kind, reason, begun.message))
-    before, slow = (_stated(status, stragglers.STRAGGLING, "True") for status in (old, new))
-    if slow and (before is None or before.reason != slow.reason):
+        if (stated, value) in after and (stated, value) not in before:
+            told.append(PostEvent(kind, reason, after[stated, value].message))
+    was_slow, slow = (stated.get((stragglers.STRAGGLING, "True")) for stated in (before, after))
+    if slow and (was_slow is None or was_slow.reason != slow.reason):
         told.append(PostEvent("Warning", slow.reason, slow.message))
     # A change of the spec that pods which train have not taken yet, or that came too late.
     earlier, edited = (
@@ -57,10 +59,6 @@ def between(facts: Facts, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     if edited and edited != earlier:
         told.append(PostEvent("Normal", edits.SPEC_CHANGED, edited[0]))
     return tuple(event for event in told if event is not None)
-
-
-def _stated(status: TrainingJobStatus, kind: str, value: str) -> Condition | None:
-    return next((one for one in status.conditions if (one.type, one.status) == (kind, value)), None)
 
 
 def _of_phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
@@ -97,8 +95,8 @@ def _of_replicas(facts: Facts, new: TrainingJobStatus) -> PostEvent | None:
     return None
 
 
-def _obstacle(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    before, after = (_stated(status, conditions.REPLICAS_READY, "False") for status in (old, new))
+def _obstacle(old: _Stated, new: _Stated) -> PostEvent | None:
+    before, after = (stated.get((conditions.REPLICAS_READY, "False")) for stated in (old, new))
     if after is None or after.reason in _QUIET_REASONS:
         return None
     if before and (before.reason, before.message) == (after.reason, after.message):

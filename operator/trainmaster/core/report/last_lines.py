@@ -19,7 +19,7 @@ def of(facts: Facts, status: TrainingJobStatus) -> tuple[LastLines, ...]:
     ended = [(one, one.ending) for one in facts.observed.replicas if one.deleting and one.index >= 0 and one.ending]
     # Without an exit code, or of another container, the message is not the log's.
     said = [(one, end.message) for one, end in ended if end.message and end.exit_code and not end.container]
-    if not said or status.finished or facts.job.deleting:
+    if not said or status.finished or facts.job.metadata.deletion_timestamp:
         return status.last_lines
     kept = {one.replica: one for one in status.last_lines}
     for replica, text in said:

@@ -29,12 +29,13 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
     seconds = first.step_seconds
     if training.command and first.resumed_step is None:  # they count from its restart only
         seconds = None
+    measured = [one.figures.metrics for one in facts.ranks if one.figures and one.figures.metrics]
     known = not status.finished and total is not None and seconds is not None
     return Progress(
         step=step,
         total_steps=total,
         loss=first.loss if first.loss is not None else before.loss,
-        metrics=measures.metrics(facts.ranks, before),
+        metrics=measures.finite(measured[0]) if measured else before.metrics,
         evaluation=measures.evaluation(facts.ranks, before),
         samples_per_second=first.samples_per_second,
         waiting=waits.waiting(ranks),

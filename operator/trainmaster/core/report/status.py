@@ -35,15 +35,22 @@ def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     # What agents say after the end closes nothing: an ended job does not change.
     goes_on = phase in (Phase.RUNNING, Phase.SUCCEEDED) and not facts.status.finished
     wrong = next((one for one in facts.status.conditions if one.type == conditions.INVALID_SPEC), None)
+    # Workers that had finished still count in the same attempt, while it runs.
+    same_try = status.attempt == facts.status.attempt and phase in (Phase.STARTING, Phase.RUNNING)
+    # The checkpoint of an attempt has to be older than this step; an attempt inherits it.
+    before = status.resume_before if status.attempt == facts.status.attempt else resumption.still_before(facts)
+    failed = status.restarts[-1] if status.restarts and status.restarts != facts.status.restarts else None
+    if failed and failed.attempt < status.attempt:
+        before = failed.resume_before  # of the failure that this attempt follows, as it is known now
     corrected = wrong is not None and status.message == wrong.message and not facts.status.finished
     described = dataclasses.replace(
         status,
         phase=phase,
-        observed_generation=facts.job.generation,
+        observed_generation=facts.job.metadata.generation,
         conditions=conditions.of(facts, status, phase),
         restarts=facts.regime.with_costs(status, phase) if goes_on else status.restarts,
-        resume_before=resumption.resume_before(facts, status),
-        done=status.done if _same_try(facts, status, phase) else (),
+        resume_before=before,
+        done=status.done if same_try else (),
         code=code_of(facts.job),
         last_lines=last_lines.of(facts, status),
         message="The spec was corrected; the job goes on." if corrected else status.message,
@@ -51,14 +58,14 @@ def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     described = _started(facts, facts.regime.written(described))
     due = _refresh_time(facts, facts.status)
     if not facts.status.finished and (described != facts.status or due is None or facts.now >= due):
-        refreshed = _refreshed(facts, described)
+        refreshed = _refreshed(facts, described, tuple(sorted(facts.done)) if same_try else ())
         described = facts.status if _timeless(refreshed) == _timeless(facts.status) else refreshed
     if described == facts.status or facts.status.finished:
         return described
     return dataclasses.replace(described, goodput=goodput.of(facts, described))
 
 
-def _refreshed(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
+def _refreshed(facts: Facts, status: TrainingJobStatus, done: tuple[str, ...]) -> TrainingJobStatus:
     """Return the status with its slow part as it is now. With any other change it is written anyway."""
     reached = progress(facts, status)
     waits = status.phase == Phase.PENDING and facts.status.phase == Phase.PENDING
@@ -72,13 +79,8 @@ def _refreshed(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         replicas=_replicas(facts, status, names.WORKER),
         parameter_servers=_replicas(facts, status, names.PARAMETER_SERVER) if facts.job.spec.servers else None,
         message=(obstacles.waiting_for(facts) if waits else "") or status.message,
-        done=tuple(sorted(facts.done)) if _same_try(facts, status, status.phase) else (),
+        done=done,
     )
-
-
-def _same_try(facts: Facts, status: TrainingJobStatus, phase: Phase) -> bool:
-    """Return whether the workers that had finished still count: in the same attempt, while it runs."""
-    return status.attempt == facts.status.attempt and phase in (Phase.STARTING, Phase.RUNNING)
 
 
 def holds_back(facts: Facts, status: TrainingJobStatus) -> bool:
@@ -113,7 +115,7 @@ def next_refresh(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     if status.phase not in (Phase.PENDING, Phase.SUSPENDED):
         regular = figures.later(facts.now, REFRESH_SECONDS)
         return regular if due <= facts.now else due if status.phase == Phase.RUNNING else min(due, regular)
-    is_behind = _timeless(_refreshed(facts, status)) != _timeless(status)
+    is_behind = _timeless(_refreshed(facts, status, status.done)) != _timeless(status)
     return due if due > facts.now and is_behind else None
 
 

@@ -15,14 +15,16 @@ Statement = tuple[str, bool, str, str]
 
 def statement(facts: Facts) -> Statement | None:
     """Return the condition's type, whether it holds, reason and message; None: nothing was ever wrong."""
-    beats = [beat for beat in facts.heartbeats() if beat.attempt == facts.status.attempt]
+    told = [slot.heartbeat for slot in facts.slots if slot.heartbeat]
+    beats = [beat for beat in told if beat.attempt == facts.status.attempt]
     problems = {title: problem for beat in beats for title, problem in beat.trackers.items()}
     if problems:
-        told = " ".join(
+        words = " ".join(
             figures.sentence(f"{figures.legible(title)}: {figures.legible(problem)[:_LONGEST]}")
             for title, problem in sorted(problems.items())
         )
-        return TRACKERS_REACHED, False, UNREACHABLE, f"{told} Training goes on; metrics.jsonl keeps what is to be told."
+        message = f"{words} Training goes on; metrics.jsonl keeps what is to be told."
+        return TRACKERS_REACHED, False, UNREACHABLE, message
     before = next((one for one in facts.status.conditions if one.type == TRACKERS_REACHED), None)
     if before is None:
         return None

@@ -27,7 +27,7 @@ def name_the_cause(facts: Facts) -> Verdict:
 def _wait(facts: Facts, symptom: RestartRecord) -> Verdict:
     """Wait until all replicas have reported or are lost (rules/losses.py), `startSeconds` at most; then stop."""
     end = figures.later(symptom.time, facts.job.spec.failure_policy.start_seconds)
-    attempt, beats = symptom.attempt, facts.heartbeats()
+    attempt, beats = symptom.attempt, [slot.heartbeat for slot in facts.slots if slot.heartbeat]
     # An agent has spoken that reports how its ranks of the attempt ended, or is at a later one.
     spoken = [beat for beat in beats if beat.attempt > attempt or (beat.exit and beat.exit.attempt == attempt)]
     if len(spoken) < len(facts.slots) and symptom.time <= facts.now < end:  # a time in the future was edited by hand

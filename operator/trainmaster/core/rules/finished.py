@@ -23,7 +23,7 @@ AGAIN_SECONDS = 5
 
 def finish(facts: Facts) -> Verdict:
     """Return what is left to do for a job that has ended, or is being deleted (its replicas go with it)."""
-    if facts.job.deleting:
+    if facts.job.metadata.deletion_timestamp:
         return Verdict(final=True)
     if facts.status.phase not in TERMINAL:
         return NOTHING

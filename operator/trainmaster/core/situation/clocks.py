@@ -24,18 +24,16 @@ def past(time: datetime | None, now: datetime) -> datetime | None:
 
 def until(status: TrainingJobStatus, now: datetime) -> TrainingJobStatus:
     """Return the status with no time after `now` in it. The ledger is left as it is: its readers check the times."""
-    update: dict[str, Any] = {name: now for name in _TIMES if _is_to_come(getattr(status, name), now)}
-    for name in _TIMED:
-        account = getattr(status, name)
-        if account is not None and _is_to_come(account.time, now):
-            update[name] = dataclasses.replace(account, time=now)
-    if any(_is_to_come(condition.last_transition_time, now) for condition in status.conditions):
-        update["conditions"] = tuple(
-            dataclasses.replace(one, last_transition_time=now) if _is_to_come(one.last_transition_time, now) else one
-            for one in status.conditions
-        )
-    return dataclasses.replace(status, **update) if update else status
-
-
-def _is_to_come(time: datetime | None, now: datetime) -> bool:
-    return time is not None and time > now
+    times = {name: time for name in _TIMES if (time := getattr(status, name))}
+    accounts = {name: account for name in _TIMED if (account := getattr(status, name)) and account.time}
+    conditions = status.conditions
+    told = [*times.values(), *(one.time for one in accounts.values())]
+    told += [one.last_transition_time for one in conditions]
+    if all(time <= now for time in told):  # as nearly always
+        return status
+    update: dict[str, Any] = {name: min(time, now) for name, time in times.items()}
+    update |= {name: dataclasses.replace(one, time=min(one.time, now)) for name, one in accounts.items()}
+    update["conditions"] = tuple(
+        dataclasses.replace(one, last_transition_time=min(one.last_transition_time, now)) for one in conditions
+    )
+    return dataclasses.replace(status, **update)

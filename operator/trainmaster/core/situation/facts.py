@@ -1,6 +1,7 @@
 """Gather the facts that rules look at, once per decision."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
 from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.situation import clocks, places, revision, unreachable
+from trainmaster.core.situation import clocks, revision, unreachable
 from trainmaster.core.situation.regime import Regime
 from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
@@ -27,12 +28,12 @@ class Facts:
     job: TrainingJob
     observed: Observed
     now: datetime
-    choose: Callable[["Facts"], Regime]  # see `regime.choice`
+    kind: Callable[["Facts"], Regime]  # the class of its regime: see `regime.choice`
 
     @cached_property
     def regime(self) -> Regime:
         """Return what the job's members have in common: whether they restart together, or each for itself."""
-        return self.choose(self)
+        return self.kind(self)
 
     @cached_property
     def status(self) -> TrainingJobStatus:
@@ -59,7 +60,9 @@ class Facts:
     @cached_property
     def spares(self) -> tuple[Slot, ...]:
         """Return the workers beside the group that stand by, outside of the roster."""
-        beside = places.standing_by(self.regime.seats(), self.job.spec.spares)
+        taken = set(self.regime.seats())
+        free = (index for index in itertools.count() if index not in taken)
+        beside = itertools.islice(free, self.job.spec.spares)
         return tuple(self._slot(names.WORKER, index, spare=True) for index in beside)
 
     @cached_property
@@ -128,18 +131,23 @@ class Facts:
     @cached_property
     def ranks(self) -> tuple[messages.RankProgress, ...]:
         """Return all reported progress of ranks of the present attempt, dead ones included."""
-        beats = (beat for beat in self.heartbeats() if began(beat, self.status.attempt))
-        return tuple(rank for beat in beats for rank in beat.ranks)
+        beats = (slot.heartbeat for slot in self.slots if slot.heartbeat)
+        return tuple(rank for beat in beats if began(beat, self.status.attempt) for rank in beat.ranks)
 
     @cached_property
     def checkpoint(self) -> CheckpointStatus | None:
         """Return the newest complete checkpoint that was reported and is still there; None where there is none."""
-        written = self.status.checkpoint if self._is_still_there else None
-        beats = self.heartbeats()
-        if not self.observed.private_checkpoints:  # storage outlives the replicas, so those that are lost tell as well
-            beats = tuple(slot.replica.heartbeat for slot in self.slots if slot.replica and slot.replica.heartbeat)
+        written, replicas = self.status.checkpoint, [slot.replica for slot in self.slots if slot.replica]
+        if self.observed.private_checkpoints:  # each replica's own folder is lost with it; storage outlives them all
+            replicas = [one for one in replicas if one.alive and one.phase == ReplicaPhase.RUNNING]
+        records = [one.heartbeat.checkpoint for one in replicas if one.heartbeat]
+        if written and self.observed.private_checkpoints and not self.status.finished:
+            # The status does not say which replica has it. It is kept while one that has not reported yet may have it.
+            all_told = len(records) == len(replicas)
+            if all_told and not any(record and record.step >= written.step for record in records):
+                written = None
         most = self.job.spec.training.steps or math.inf  # a checkpoint beyond the last step is none of this job
-        told = [beat.checkpoint for beat in beats if beat.checkpoint and 0 <= beat.checkpoint.step <= most]
+        told = [record for record in records if record and 0 <= record.step <= most]
         newest = max(told, key=lambda record: record.step, default=None)
         if newest is None or (written and written.step >= newest.step):
             return written
@@ -149,25 +157,6 @@ class Facts:
             sha256=figures.legible(newest.sha256),
             seconds=figures.seconds(newest.seconds) if newest.seconds is not None else None,
         )
-
-    @property
-    def _is_still_there(self) -> bool:
-        """Return whether the checkpoint in the status may still be there: on storage, or in the folder of a replica.
-
-        The status does not say which replica has it. So it is kept while a replica runs that has not reported to this
-        operator.
-        """
-        written = self.status.checkpoint
-        if written is None or not self.observed.private_checkpoints or self.status.finished:
-            return True
-        running = [
-            slot
-            for slot in self.slots
-            if slot.replica and slot.replica.alive and slot.replica.phase == ReplicaPhase.RUNNING
-        ]
-        records = [slot.heartbeat.checkpoint if slot.heartbeat else None for slot in running]
-        unheard = any(slot.heartbeat is None for slot in running)
-        return unheard or any(record and record.step >= written.step for record in records)
 
     @cached_property
     def incomplete_since(self) -> datetime:
@@ -187,10 +176,6 @@ class Facts:
         through = (AgentState.FINISHED, self.status.attempt)
         return self.written_done | {key for key, beat in told if beat and (beat.state, beat.attempt) == through}
 
-    def heartbeats(self) -> tuple[messages.Heartbeat, ...]:
-        """Return the heartbeats of all slots that have one."""
-        return tuple(slot.heartbeat for slot in self.slots if slot.heartbeat is not None)
-
     def at_attempt(self, state: AgentState) -> tuple[Slot, ...]:
         """Return the slots whose agent reports `state` of the present attempt."""
         return tuple(
@@ -203,11 +188,19 @@ class Facts:
         key = names.replica_key(role, index)
         incarnation = self.status.incarnations.get(key, 0)
         is_in = not spare and (key not in self.absent or key in self.status.starts)
-        may_train = is_in and self.status.phase not in phases.GATHERING
-        ranks = self.job.spec.ranks_each if role == names.WORKER else 1
         replica = self._replicas.get((role, index, incarnation))
-        stale = replica is not None and replica.revision not in ("", self.revisions[role])
-        return Slot(role, index, incarnation, ranks, replica, may_train, stale)
+        return Slot(
+            role=role,
+            index=index,
+            key=key,
+            incarnation=incarnation,
+            name=names.replica_name(self.job.name, role, index, incarnation),
+            ranks=self.job.spec.ranks_each if role == names.WORKER else 1,
+            replica=replica,
+            heartbeat=replica.reporting if replica else None,
+            may_train=is_in and self.status.phase not in phases.GATHERING,
+            stale=replica is not None and replica.revision not in ("", self.revisions[role]),
+        )
 
     @cached_property
     def ended(self) -> dict[str, list[Replica]]:

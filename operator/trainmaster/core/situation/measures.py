@@ -15,12 +15,6 @@ FIGURES_REPORTED, NOT_REPORTED = "FiguresReported", "NothingToLookAt"
 Statement = tuple[str, bool, str, str]
 
 
-def metrics(ranks: Iterable[RankProgress], before: Progress) -> dict[str, float] | None:
-    """Return the newest metrics; those before where no rank says any."""
-    told = [one.figures.metrics for one in ranks if one.figures and one.figures.metrics]
-    return _finite(told[0]) if told else before.metrics
-
-
 def evaluation(ranks: Iterable[RankProgress], before: Progress) -> EvaluationStatus | None:
     """Return the newest evaluation that a rank tells; that before where none tells any."""
     told = [one.figures.evaluation for one in ranks if one.figures and one.figures.evaluation]
@@ -29,7 +23,7 @@ def evaluation(ranks: Iterable[RankProgress], before: Progress) -> EvaluationSta
     newest = max(told, key=lambda one: one.step)
     return EvaluationStatus(
         step=figures.count(newest.step),
-        figures=_finite(newest.figures),
+        figures=finite(newest.figures),
         best_step=None if newest.best_step is None else figures.count(newest.best_step),
         stopped=figures.legible(newest.stopped) or None,
     )
@@ -92,6 +86,7 @@ def reported(facts: Facts) -> Statement | None:
     )
 
 
-def _finite(told: Mapping[str, float | None]) -> dict[str, float]:
+def finite(told: Mapping[str, float | None]) -> dict[str, float]:
+    """Return those of the figures that a status can hold."""
     known = {figures.legible(name): value for name, value in told.items() if value is not None}
     return {name: value for name, value in known.items() if math.isfinite(value)}

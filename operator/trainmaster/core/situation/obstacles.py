@@ -129,23 +129,22 @@ def has_its_time(reason: str) -> bool:
 
 def obstacles(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     """Return all present obstacles, and since when each has existed."""
-    return [(obstacle, since) for obstacle, since in _told(facts) if facts.now >= _counts_from(obstacle, since)]
+    return [(obstacle, since) for obstacle, since, counts_from in _told(facts) if facts.now >= counts_from]
 
 
 def next_look(facts: Facts) -> datetime | None:
     """Return when something that may still pass becomes an obstacle; None where nothing will."""
-    moments = [_counts_from(obstacle, since) for obstacle, since in _told(facts)]
-    return min((moment for moment in moments if moment > facts.now), default=None)
+    return min((counts_from for _, _, counts_from in _told(facts) if counts_from > facts.now), default=None)
 
 
-def _counts_from(obstacle: Obstacle, since: datetime) -> datetime:
-    return figures.later(since, PATIENCE.get(obstacle.reason, 0))
+def _told(facts: Facts) -> list[tuple[Obstacle, datetime, datetime]]:
+    """Return what keeps the group from starting, since when, and from when on it is an obstacle.
 
-
-def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
-    """Return what keeps the group from starting, and since when. What keeps only a spare from starting is left out."""
+    What keeps only a spare from starting is left out.
+    """
     # Refusals count of what is still wanted: a replica of an empty slot, an object, or what is about neither.
-    wished = {_name(facts, slot) for slot in facts.slots if slot.replica is None} - _taken(facts)
+    taken = {obstacle.name for obstacle in facts.observed.refused if obstacle.reason == NAME_TAKEN}
+    wished = {slot.name for slot in facts.slots if slot.replica is None} - taken
     wished |= {"", facts.job.name} if objects.missing(facts) else {""}
     refused = [obstacle for obstacle in facts.observed.refused if obstacle.name in wished]
     found = [(obstacle, _since(obstacle, facts.incomplete_since, facts.now)) for obstacle in refused]
@@ -156,7 +155,8 @@ def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     # No rank can have trained since then: obstacles from before a suspension or a failure count from it.
     began = [facts.status.start_time, *(line.time for line in facts.status.restarts[-1:])]
     stood_still = max((time for time in began if time and time <= facts.now), default=facts.now)
-    return [(obstacle, max(since, stood_still)) for obstacle, since in found]
+    bounded = [(obstacle, max(since, stood_still)) for obstacle, since in found]
+    return [(one, since, figures.later(since, PATIENCE.get(one.reason, 0))) for one, since in bounded]
 
 
 def of(facts: Facts, slot: Slot) -> tuple[Obstacle, datetime] | None:
@@ -168,24 +168,10 @@ def of(facts: Facts, slot: Slot) -> tuple[Obstacle, datetime] | None:
     return replica.obstacle, _since(replica.obstacle, created, facts.now)
 
 
-def lasting(facts: Facts, slot: Slot) -> Obstacle | None:
-    """Return what keeps this slot's replica from starting once it has lasted too long to pass by itself; else None."""
-    found = of(facts, slot)
-    return found[0] if found and facts.now >= _counts_from(*found) else None
-
-
 def nameless(facts: Facts) -> list[Slot]:
     """Return the slots whose replica cannot be made because its name is taken."""
-    taken, slots = _taken(facts), (*facts.wanted, *facts.spares)
-    return [slot for slot in slots if slot.replica is None and _name(facts, slot) in taken] if taken else []
-
-
-def _taken(facts: Facts) -> set[str]:
-    return {obstacle.name for obstacle in facts.observed.refused if obstacle.reason == NAME_TAKEN}
-
-
-def _name(facts: Facts, slot: Slot) -> str:
-    return names.replica_name(facts.job.name, slot.role, slot.index, slot.incarnation)
+    taken = {obstacle.name for obstacle in facts.observed.refused if obstacle.reason == NAME_TAKEN}
+    return [slot for slot in (*facts.wanted, *facts.spares) if slot.replica is None and slot.name in taken]
 
 
 def _since(obstacle: Obstacle, otherwise: datetime, now: datetime) -> datetime:

@@ -1,4 +1,4 @@
-"""Compute which worker fills which place of the group, and which workers are spares: pure arithmetic on indexes.
+"""Compute which worker fills which place of the group: pure arithmetic on indexes.
 
 A place is a worker's part in the group: its ranks. Worker 1 fills place 1, unless a spare has taken that place over
 (`status.substitutes`); a worker that fills no place is a spare.
@@ -27,12 +27,6 @@ def seated(workers: int, substitutes: Mapping[str, int]) -> tuple[int, ...]:
     free = (index for index in itertools.count() if index not in fills)
     worker = {place: index for index, place in fills.items()}
     return tuple(worker[place] if place in worker else next(free) for place in range(workers))
-
-
-def standing_by(seats: tuple[int, ...], spares: int) -> tuple[int, ...]:
-    """Return the indexes of so many workers that fill no place, the smallest that there are."""
-    taken = set(seats)
-    return tuple(itertools.islice((index for index in itertools.count() if index not in taken), spares))
 
 
 def written(seats: tuple[int, ...]) -> dict[str, int]:

@@ -7,10 +7,8 @@ image, nodes to keep away from, a measured grace period) is not in it: an edit i
 
 import hashlib
 import json
-from typing import Any
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.model import Model
 
 _LENGTH = 10
 # Fields of the whole job that a pod, or the plan of its trainer, is made of.
@@ -23,9 +21,10 @@ _OF_THE_JOB = {
 
 def of(job: TrainingJob, role: str) -> str:
     """Return the revision that a replica of this role has when it is made now."""
-    place = f"{role}s"
-    told = {f"{place}.{key}": value for key, value in _set(job.spec.roles[role]).items() if key != "replicas"}
-    spec = _set(job.spec)
+    # What differs from the defaults, so that a field that a later version adds changes no revision.
+    models = (job.spec.roles[role], job.spec)
+    replica, spec = (one.model_dump(mode="json", by_alias=True, exclude_defaults=True) for one in models)
+    told = {f"{role}s.{key}": value for key, value in replica.items() if key != "replicas"}
     for part, keys in _OF_THE_JOB.items():
         holder = spec.get(part, {}) if part else spec
         told |= {f"{part}.{key}".lstrip("."): holder[key] for key in keys if key in holder}
@@ -44,8 +43,3 @@ def changed(before: str, after: str) -> tuple[str, ...]:
     """Return the fields of the spec in which two revisions differ, as a user writes them."""
     differing = set(before.split(",")) ^ set(after.split(","))
     return tuple(sorted({f"spec.{item.partition('=')[0]}" for item in differing if item}))
-
-
-def _set(model: Model) -> dict[str, Any]:
-    """Return what differs from the defaults: a field that a later version adds changes no revision."""
-    return model.model_dump(mode="json", by_alias=True, exclude_defaults=True)

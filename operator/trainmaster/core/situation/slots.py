@@ -4,10 +4,9 @@ The replica is that of the incarnation in `.status`.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from trainmaster.core.states.observed import Replica
-from trainmaster.wire import messages, names
+from trainmaster.wire import messages
 from trainmaster.wire.states import AgentState
 
 
@@ -21,21 +20,14 @@ class Slot:
 
     role: str
     index: int
+    key: str  # its name, which is the same for all incarnations
     incarnation: int
+    name: str  # that of its replica
     ranks: int
     replica: Replica | None
+    heartbeat: messages.Heartbeat | None  # its agent's last one; None where the replica does not run or has sent none
     may_train: bool = False  # by the status: then silence means nothing, as ranks train without the operator
     stale: bool = False  # its replica was made of an older spec; a new attempt is not begun with it
-
-    @cached_property
-    def key(self) -> str:
-        """Return its name, which is the same for all incarnations."""
-        return names.replica_key(self.role, self.index)
-
-    @property
-    def heartbeat(self) -> messages.Heartbeat | None:
-        """Return its agent's last heartbeat; None where the replica does not run or has sent none."""
-        return self.replica.reporting if self.replica else None
 
     @property
     def ready(self) -> bool:
