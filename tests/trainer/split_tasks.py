@@ -171,3 +171,11 @@ class _Residual(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.last(x + self.first(x))
         return result
+
+
+class Factored(Digits):
+    """Its optimizer takes the norms of rows in place, which torch cannot do where a rank has some of them."""
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.Adafactor(parameters)

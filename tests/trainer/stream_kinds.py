@@ -104,4 +104,20 @@ class Odd(Stateful):
         return {"at": {1, 2}}
 
 
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Stateless, Stateful, Shuffled, Walked, Odd)}
+class Boastful(Stateless):
+    """Says that it has more samples than it gives."""
+
+    says = LENGTH + 7
+
+    def __len__(self) -> int:
+        """Say how many."""
+        return self.says
+
+
+class Modest(Boastful):
+    """Gives more samples than it says."""
+
+    says = LENGTH - 1
+
+
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Stateless, Stateful, Shuffled, Walked, Odd, Boastful)}

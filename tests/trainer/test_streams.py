@@ -13,7 +13,7 @@ from trainmaster_trainer.streams import Place
 
 from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import NewJob, Options
-from tests.trainer.stream_kinds import LENGTH, Shuffled, Stateful, Stateless, Walked
+from tests.trainer.stream_kinds import LENGTH, Boastful, Modest, Shuffled, Stateful, Stateless, Walked
 
 SIZE, STEPS = 5, 14  # three epochs and a part of the fourth
 KINDS = [Stateless, Stateful, Shuffled, Walked]
@@ -149,12 +149,29 @@ def test_a_place_may_hold_tensors() -> None:
         ({"arguments": {"kind": "Once"}}, "ended after 23 samples, in step 3, and gives none"),
         ({"arguments": {"kind": "Odd"}}, "state_dict() of its dataset() gives what a checkpoint cannot hold"),
         ({"steps": 0, "epochs": 2}, "spec.training.epochs: the task's dataset() is a stream without __len__"),
+        (
+            {"steps": 0, "epochs": 2, "arguments": {"kind": "Boastful"}},
+            "has 30 samples by its __len__, and ended after",
+        ),
     ],
 )
 def test_a_stream_that_cannot_be_used_has_a_clear_end(new_job: NewJob, plan: Options, words: str) -> None:
     running = new_job(**{**STREAMED, **plan}).start(1)
     assert running.wait() == [78]
     assert words in running.output()
+
+
+@pytest.mark.parametrize(("kind", "words"), [(Boastful, "30 .* and ended after 23,"), (Modest, "22 .* and gives more")])
+def test_steps_that_follow_from_a_wrong_length_are_refused(opened: Any, kind: Any, words: str) -> None:
+    """Where the spec counts steps, the length says nothing."""
+    by_steps, by_epochs = opened(kind), opened(kind)
+    by_epochs.hold_to_length()
+    for step in range(1, 5):
+        by_steps.take(step, WHOLE)
+        by_epochs.take(step, WHOLE)
+    by_steps.take(5, WHOLE)
+    with pytest.raises(ConfigurationError, match=r"spec\.training\.epochs: .*" + words):
+        by_epochs.take(5, WHOLE)
 
 
 def test_members_that_come_and_go_refuse_a_stream(new_crew: NewCrew) -> None:

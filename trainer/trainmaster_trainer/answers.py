@@ -6,6 +6,7 @@ Strategies and `measure/` call these functions instead of the task's own methods
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -75,6 +76,7 @@ def check_savable(model: nn.Module, name: str) -> None:
             )
 
 
+_OF_PARTS = "torch.distributed.tensor"
 _OF_SCHEDULERS = "_wrapped_by_lr_sched"  # what most of torch.optim.lr_scheduler leave at an optimizer's step
 
 
@@ -117,6 +119,25 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
             "not the model's, so neither other ranks nor a checkpoint would know it. Register it in the model."
         )
     return optimizer
+
+
+def take_step(optimizer: Optimizer) -> None:
+    """Take the step of a task's optimizer.
+
+    Raises:
+        ConfigurationError: it cannot compute with the parts of parameters that a rank holds.
+    """
+    try:
+        optimizer.step()
+    except (RuntimeError, NotImplementedError) as error:
+        frames = traceback.walk_tb(error.__traceback__)
+        if not any(frame.f_globals.get("__name__", "").startswith(_OF_PARTS) for frame, _ in frames):
+            raise
+        raise ConfigurationError(
+            f"spec.training.task: the optimizer, {type(optimizer).__name__}, cannot compute with the parts of "
+            f"parameters that each rank holds: {error}. Choose another one, such as AdamW, or a strategy that leaves "
+            "parameters whole, such as AllReduce."
+        ) from error
 
 
 def _is_called_alone(step: Callable[..., object]) -> bool:

@@ -183,6 +183,11 @@ class Batches:
         """Return whether the samples lie in memory, so that no data worker could be quicker."""
         return are_in_memory(self._dataset)
 
+    def hold_to_length(self) -> None:
+        """Let a stream that has another length than it says be an error: the number of steps follows from it."""
+        if isinstance(self._maker, StreamMaker):
+            self._maker.promised = self.count
+
     def read_ahead(self, ahead: Ahead, last: int | None, sockets: frozenset[int] = frozenset()) -> None:
         """Have data workers make the batches from now on; `sockets` are those that the dataset itself has opened."""
         pinned = self._device.type == "cuda"

@@ -36,6 +36,7 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 from trainmaster.wire.training import TrainingPlan
 
+from trainmaster_trainer.answers import take_step
 from trainmaster_trainer.counted import Loss, factor_of
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import NonFiniteLossError
@@ -230,7 +231,7 @@ class Numerics:
         """
         parameters = (one for group in optimizer.param_groups for one in group["params"])
         if self.settle(parameters, norm):
-            optimizer.step()
+            take_step(optimizer)
 
     def settle(self, parameters: Iterable[nn.Parameter], norm: Norm = norm_here) -> bool:
         """Undo the loss scale and shorten the gradients. Return whether a step may be taken with them.

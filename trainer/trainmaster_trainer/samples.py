@@ -31,6 +31,8 @@ def open_batches(settings: Settings, task: Task, device: torch.device) -> Batche
     batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, device, own=own_collate(task))
     if batches.is_stream:
         _check_stream(plan, batches)
+    if plan.epochs is not None:
+        batches.hold_to_length()
     batches.steps = settings.for_samples(batches.count).plan.steps
     count = _workers(settings, batches)
     if count:

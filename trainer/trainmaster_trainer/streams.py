@@ -161,6 +161,7 @@ class StreamMaker:
         self._iterator: Iterator[Any] | None = None
         self._place = Place(0)
         self._is_new = False  # an epoch has just begun, and has its seed
+        self.promised = 0  # samples of each epoch, where the number of steps follows from them; 0: it does not
 
     def make(self, step: int, share: Share, start: str | None) -> tuple[Any, Any, str]:
         """Return inputs and targets of a share, and the place after the step. `start`: from where training went on.
@@ -231,6 +232,8 @@ class StreamMaker:
             randomness.seed_samples(self._seed, step + 1, 0, 1)
         try:
             sample = next(self._iterator)  # type: ignore[arg-type]
+            if self.promised and self._place.of_epoch >= self.promised:
+                raise self._other_length("gives more")
         except StopIteration:
             sample = self._first_of_next_epoch()
         place, self._is_new = self._place, False
@@ -239,6 +242,8 @@ class StreamMaker:
 
     def _first_of_next_epoch(self) -> Any:
         place = self._place
+        if 0 < place.of_epoch < self.promised:
+            raise self._other_length(f"ended after {place.of_epoch}")
         if place.of_epoch:
             self._begin(replace(place, epoch=place.epoch + 1))
             with suppress(StopIteration):
@@ -250,4 +255,11 @@ class StreamMaker:
             f"spec.training.task: its dataset() ended after {place.samples - place.begun} samples, in step "
             f"{steps + 1}, and gives none when it is iterated once more. Return one that can be iterated for each "
             f"epoch (not a generator), or set spec.training.steps to {steps} at most."
+        )
+
+    def _other_length(self, what: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"spec.training.epochs: the task's dataset() has {self.promised} samples by its __len__, and {what}, so "
+            "the steps would be other epochs than were asked for. Let __len__ return how many samples it gives, or set "
+            "spec.training.steps instead."
         )

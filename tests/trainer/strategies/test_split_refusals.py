@@ -32,6 +32,7 @@ TEXT = {"task": "trainmaster_trainer.tasks.text:Text", "arguments": {"heads": 4,
         ("Mesh", 2, {"task": DIGITS, "strategy_options": {"data": 3}}, "to 3, or mesh.data to 2."),
         ("Mesh", 3, {"task": DIGITS, "strategy_options": {"tensor": 2}}, "spec.workers.gpus to 2."),
         ("FullySharded", 2, {"task": "split_tasks:Scalar"}, "Give it the shape [1]"),
+        ("FullySharded", 2, {"task": "split_tasks:Factored"}, "Adafactor, cannot compute with the parts of parameters"),
         ("FullySharded", 2, {"task": DIGITS, "strategy_options": {"speed": 1}}, "FullySharded has no such option"),
     ],
 )
