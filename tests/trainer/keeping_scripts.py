@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -155,6 +158,50 @@ def sharded(group: Group, until: int) -> Answer:
         state.step(step)
     whole = [one.full_tensor() for one in model.parameters() if isinstance(one, DTensor)]
     return {"done": done, "numbers": torch.cat([one.detach().reshape(-1) for one in whole]).tolist()}
+
+
+def replicated(group: Group, until: int, seconds: float = 0.0, dies: Sequence[int] = ()) -> Answer:
+    """Train in steps of so many seconds; rank 1 takes half of them when rank 0 waits for it already.
+
+    `dies`: which rank kills itself, in which step, and at which line of those that keep its state.
+    """
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    noise, chance = torch.Generator().manual_seed(group.rank), random.Random(group.rank)  # noqa: S311 scripts do
+    state = session.state(model=model, optimizer=optimizer, noise=noise, chance=chance)
+    done = state.restore()
+    for step in range(done + 1, until + 1):
+        optimizer.zero_grad()
+        inputs = torch.randn(6, 5, generator=noise) * chance.random()
+        (model(inputs) + torch.randn(())).square().mean().backward()
+        optimizer.step()
+        time.sleep(seconds * (group.rank + 1) / group.world_size)
+        if [*dies[:2]] == [group.rank, step]:
+            _die_at_line(dies[2])
+        state.step(step)
+    numbers = [one.double().sum().item() for one in model.state_dict().values()]
+    return {
+        "done": done,
+        "numbers": numbers,
+        "next": [chance.random(), torch.rand(()).item(), torch.rand((), generator=noise).item()],
+    }
+
+
+def _die_at_line(number: int) -> None:
+    """Be killed before this line of what takes snapshots and exchanges them is run, from now on."""
+    left = number
+
+    def look(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if Path(frame.f_code.co_filename).name not in ("memory.py", "neighbours.py", "slot.py"):
+            return None
+        left -= event == "line"
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return look
+
+    sys.settrace(look)
 
 
 def line(group: Group, until: int) -> Answer:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 from trainmaster.wire import names
+from trainmaster_trainer.checkpoint.intervals import FREE_SECONDS, interval
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.memory import FREE_SECONDS, interval, slots_in
+from trainmaster_trainer.checkpoint.memory import slots_in
 from trainmaster_trainer.checkpoint.parts import cut, join
 from trainmaster_trainer.checkpoint.recall import Held, choose
 from trainmaster_trainer.checkpoint.slot import Owner, Slot, SlotError, look

@@ -8,22 +8,25 @@ late process of an older attempt has other files.
     <memory>/attempt-2-restart-1.rank-0.slot-1
 
 A snapshot is taken every step, as long as that costs at most 3 % of the training's time (of a task's: or next to
-nothing); else as seldom as that takes (`spec.checkpoint.memoryEverySteps` fixes it, 0 turns it off). Only after steps
-at which the ranks wait for one another, though (`sync_every`): else they could be further apart than two slots reach
-back, with no step of which all have a snapshot. `recall.py` reads the snapshots. Where the next replica keeps copies of
-them (`slot_copies.py`), there is a third slot: the snapshot of which all ranks have a copy stays.
+nothing); else as seldom as that takes (`intervals.py`; `spec.checkpoint.memoryEverySteps` fixes it, 0 turns it off).
+Only after steps at which the ranks wait for one another, though (`sync_every`): else they could be further apart than
+two slots reach back, with no step of which all have a snapshot. `recall.py` reads the snapshots.
+
+Where snapshots are passed on to the next replica, whole (`slot_copies.py`) or what a rank alone has (`neighbours.py`),
+and not each of them, there is a third slot: the one that was passed on last stays, as all ranks go on from the same
+step. What a rank alone has is passed on with each snapshot at first, in two slots; the third one comes when that would
+make snapshots more seldom than 3 % asks of them alone.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -32,20 +35,18 @@ from torch import Tensor
 
 from trainmaster_trainer.agent.room import memory_left
 from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
+from trainmaster_trainer.checkpoint.intervals import FREE_SECONDS, interval, separate
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, Neighbours
 from trainmaster_trainer.checkpoint.parts import Cut, cut
 from trainmaster_trainer.checkpoint.slot import Owner, Slot, size, step_of
 from trainmaster_trainer.checkpoint.slot_copies import COPIES, SlotCopies
+from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
 
 PENDING = "pending"
-COST = 0.03  # of the training's time
-_OF_COPIES = 0.01  # of the training's time, at least, which snapshots leave for copies of them at the next replica
-_SURELY = 0.7  # of that, before snapshots become more frequent
-FREE_SECONDS = 0.0005  # of a task: a snapshot that takes less is taken after every step, however short the steps are
 SLOTS = 2
 _ROOM = 1 << 16  # bytes for scalars, at least
 _MOST_EVERY = 10_000
@@ -55,14 +56,21 @@ _OF_RANK = re.compile(r"\.rank-(\d+)\.slot-\d+$")
 class Memory:
     """Memory keeps this rank's newest states in memory. `dataset`: how many samples there are.
 
-    `free`: a snapshot that takes fewer seconds costs nothing.
+    `free`: a snapshot that takes fewer seconds costs nothing. `clock`: says how many seconds one has taken.
     """
 
     def __init__(
-        self, settings: Settings, group: Group, training: Checkpointable, dataset: int = 0, free: float = FREE_SECONDS
+        self,
+        settings: Settings,
+        group: Group,
+        training: Checkpointable,
+        dataset: int = 0,
+        *,
+        free: float = FREE_SECONDS,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         asked = settings.plan.memory_every
-        self._free = free
+        self._free, self._clock = free, clock
         self._dataset = dataset
         self._settings, self._group, self._training = settings, group, training
         self._folder = settings.memory
@@ -78,7 +86,9 @@ class Memory:
         self._heirlooms: list[Path] = []  # files of this rank that slots may take over, the least worth first
         self._cuts: dict[str, Cut] = {}
         self._kept = self._next = 0
-        self._copied = -1  # the slot with the snapshot of which all have a copy
+        self._passed_on = -1  # the slot with the newest snapshot that all ranks have passed on
+        self._is_short = False  # of memory for a third slot, on some rank
+        self._able = True  # to write the slots; the other ranks may not know yet that this one is not
         self.every = self._in_sync(asked or 1)
         self._lately: deque[float] = deque(maxlen=9)  # seconds, without the first ones, which make their pages
         self.seconds = 0.0  # what a snapshot takes, or the first ones took
@@ -109,45 +119,58 @@ class Memory:
 
     def keep(self, step: int, pending: Tensor) -> None:
         """Take a snapshot. All ranks call it after the same steps. `pending`: losses that no file has yet."""
-        began = time.perf_counter()
+        began = self._clock()
         state = self._training.local_state()
         tensors, self._cuts = cut(state.tensors, self._part, self._parts)
         tensors[PENDING] = pending
-        if self._neighbours:
-            tensors[NEIGHBOUR] = self._neighbours.exchange(state)
         scalars = json.dumps(state.scalars).encode()
+        if self._neighbours:  # what came last is not of this step, and counts for nothing in this snapshot
+            tensors[NEIGHBOUR] = self._neighbours.given if self._slots else self._neighbours.exchange(step, state)
         if not self._slots:
             self._agree_to_open(tensors, scalars)
-        if self.on and self._ready(tensors, scalars):
+        elif self._neighbours and len(self._slots) == SLOTS and self._neighbours.every > self.every:
+            self._agree_to_separate(self._neighbours, tensors, scalars)
+        if self.on and self._able and self._ready(tensors, scalars):
             self._slots[self._next].write(step, tensors, scalars)
             self._kept += 1
             if self._kept == self._count:  # not at the first new one: a peer may die before it has taken the same
                 for path in {*self._old} - {slot.path for slot in self._slots}:
                     path.unlink(missing_ok=True)
                 self._old, self._heirlooms = [], []
-        if self._neighbours and self._slots:  # no step counts before all have kept theirs: any of them may be lost
-            self.on = self._group.all(self.on)
-        self.seconds = time.perf_counter() - began
+        self.seconds = self._clock() - began
         if self._kept > self._count:
             self._lately.append(self.seconds)
             self.seconds = median(self._lately)
-        if self._copies and self._slots:
-            self._copy(self._copies, step)
+        if self.on:
+            self._pass_on(step, state, tensors, scalars)
         turns = [(self._next + turn) % self._count for turn in range(1, SLOTS + 1)]
-        self._next = turns[0] if turns[0] != self._copied else turns[1]
+        self._next = turns[0] if turns[0] != self._passed_on else turns[1]
 
     @property
     def _count(self) -> int:
         """Return how many slots take turns."""
         return len(self._slots) or (SLOTS + 1 if self._copies else SLOTS)
 
-    def _copy(self, copies: SlotCopies, step: int) -> None:
-        """Give the snapshot of this step to the next replica, if that is due."""
-        self.on = copies.keep(step, self._slots[self._next], self.on)
-        if copies.step == step:
-            self._copied = self._next
-        if copies.lacking:
-            self._end_copies(copies.problem)
+    def _pass_on(self, step: int, state: State, tensors: dict[str, Tensor], scalars: bytes) -> None:
+        """Give the snapshot of this step, or this rank's own part of it, to the next replica, if that is due."""
+        if self._copies:
+            self.on = self._copies.keep(step, self._slots[self._next], self._able)
+            if self._copies.step == step:
+                self._passed_on = self._next
+            if self._copies.lacking:
+                self._end_copies(self._copies.problem)
+        elif not self._neighbours:
+            self.on = self.on and self._able
+        elif len(self._slots) == SLOTS or self._neighbours.due(step):
+            # No step counts before all have kept theirs. A rank that cannot take part must all the same.
+            given = tensors[NEIGHBOUR] = self._neighbours.exchange(step, state)
+            has_room = self._able and self._slots[self._next].fits(tensors, scalars)
+            if self._able and not has_room and self._ready(tensors, scalars):
+                self._slots[self._next].write(step, tensors, scalars)
+            if self._able:
+                self._slots[self._next].complete(NEIGHBOUR, given)
+            self.on = self._neighbours.agree(step, self._able)
+            self._passed_on = self._next
 
     def _end_copies(self, problem: str) -> None:
         """Let all ranks keep their own snapshots alone. `problem`: why, if the reason is here."""
@@ -159,24 +182,22 @@ class Memory:
             )
         if self._copies:
             self._copies.remove()
-        self._copies, self._copied = None, -1
+        self._copies, self._passed_on = None, -1
 
     def adapt(self, step_seconds: float, snapshot_seconds: float) -> None:
         """Choose the interval, from seconds that all ranks agree on: of a step (with snapshots), and of a snapshot."""
         if not self.on or self._fixed or not self._lately:
             return
-        spent, copies = snapshot_seconds / self.every, self._copies
-        if copies is None:
-            training = max(step_seconds - spent, 1e-6)
-            steps = interval(self.every, training, snapshot_seconds, self._free)
-        else:
-            training = max(step_seconds - spent - copies.seconds / copies.every, 1e-6)
-            steps = interval(self.every, training, snapshot_seconds, self._free, COST - _OF_COPIES)
-            copies.every = interval(
-                copies.every, training, copies.seconds, 0.0, max(COST - spent / training, _OF_COPIES)
-            )
-        if steps == self.every:
-            return
+        passing = self._copies or self._neighbours
+        is_separate = passing is not None and len(self._slots) > SLOTS
+        whole = snapshot_seconds + (passing.seconds if passing and not is_separate else 0.0)
+        spent = whole / self.every + (passing.seconds / passing.every if passing and is_separate else 0.0)
+        training = max(step_seconds - spent, 1e-6)
+        steps = self.every if is_separate else interval(self.every, training, whole, self._free)
+        if passing and (is_separate or not self._is_short):
+            own, rest = separate(self.every, passing, training, snapshot_seconds, self._free)
+            if is_separate or own < steps:
+                steps, passing.every = own, min(rest, _MOST_EVERY)
         every = self._in_sync(min(steps, _MOST_EVERY))
         if every != self.every and self._group.is_first:
             log.debug(
@@ -197,10 +218,13 @@ class Memory:
         folder = self._folder  # without an agent there is none, and no snapshots are expected
         room = 2 * len(scalars) + _ROOM
         if self._copies:
-            problem = self._lacks(folder, size(tensors, room), COPIES, self._copies.heirlooms) if folder else ""
+            files = [*self._heirlooms[: self._count], *self._copies.heirlooms[:COPIES]]
+            every = self._count + COPIES
+            problem = self._lacks(folder, size(tensors, room), every, files, every - SLOTS) if folder else ""
             if not self._group.all(folder is not None and not problem):
                 self._end_copies(problem)
-        problem = self._lacks(folder, size(tensors, room)) if folder else ""
+        files = self._heirlooms[: self._count]
+        problem = self._lacks(folder, size(tensors, room), self._count, files) if folder else ""
         # No rank makes its slots before all have looked: a rank that looks later would count its neighbours' twice.
         self.on = self._group.all(folder is not None and not problem)
         if self.on:
@@ -219,16 +243,38 @@ class Memory:
                 problem,
             )
 
-    def _lacks(self, folder: Path, one: int, copies: int = 0, old: Sequence[Path] = ()) -> str:
-        """Return, in words, that the replica has no room for its ranks' slots of this size; "" if it has.
+    def _agree_to_separate(self, neighbours: Neighbours, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
+        """Open a third slot for all ranks or for none: snapshots come more often than exchanges from now on."""
+        room, number = 2 * len(scalars) + _ROOM, len(self._slots)
+        problem = self._lacks(self._folder or Path(), size(tensors, room), 1, unneeded=1)
+        self._is_short = not self._group.all(not problem)  # as above: all look before one makes its slot
+        if not self._is_short:
+            try:
+                self._slots.append(self._slot(number, tensors, room))
+            except OSError as error:
+                problem = f"{_mib(size(tensors, room))} MiB in {self._folder}: {error.strerror}"
+            self._is_short = not self._group.all(not problem)
+        if self._is_short:
+            for slot in self._slots[number:]:
+                slot.remove()
+            del self._slots[number:]
+            neighbours.every = 1
+        if problem:
+            log.warning(
+                "Each snapshot waits for the neighbour, so they are taken less often: %s. Give the replicas more "
+                "memory.",
+                problem,
+            )
 
-        `copies`: so many more of each, for which there are `old` files. They must leave as much as they take: a
-        training may come to need more, and copies are no reason for the kernel to end it.
+    def _lacks(self, folder: Path, one: int, count: int, old: Sequence[Path] = (), unneeded: int = 0) -> str:
+        """Return, in words, that the replica has no room for so many files of this size for each rank; "" if it has.
+
+        `old`: files of which they may take over the pages. `unneeded`: so many of them are useful and no more. These
+        must leave as much as they take: a training may come to need more, and they are no reason for the kernel to end
+        it.
         """
-        files = [*self._heirlooms[: self._count], *old[:copies]]
-        inherited = sum(abs(path.stat().st_size - one) < _ROOM for path in files)
-        new = self._count + copies - inherited
-        left = max(0, new - SLOTS) if copies else 0
+        new = count - sum(abs(path.stat().st_size - one) < _ROOM for path in old)
+        left = max(0, new - count + unneeded) if unneeded else 0
         each = one * self._settings.local_world_size
         try:
             free = free_memory(folder)
@@ -272,22 +318,8 @@ class Memory:
             self._slots[number] = self._slot(number, tensors, 2 * len(scalars) + _ROOM)
         except OSError as error:
             log.warning("Snapshots in memory end here: %s.", error.strerror)
-            self.on = False
-        return self.on
-
-
-def interval(now: int, training: float, snapshot: float, free: float, cost: float = COST) -> int:
-    """Return after how many steps of `training` seconds each to take a snapshot, which takes so many seconds itself.
-
-    `cost`: the share of the time that this may take.
-
-    Half as often or twice as often as now, at least, and sooner the former: a figure that trembles changes nothing.
-    """
-    share = 0.0 if snapshot <= free else snapshot / training
-    seldom, often = max(1, math.ceil(share / cost)), max(1, math.ceil(share / (_SURELY * cost)))
-    if seldom >= 2 * now:
-        return seldom
-    return often if 2 * often <= now else now
+            self._able = False
+        return self._able
 
 
 def _by_worth(paths: Iterable[Path], step: int) -> list[Path]:

@@ -1,9 +1,12 @@
 """Let the next replica keep what one rank alone has of a state, where all else is the same on all ranks.
 
 The ranks of a script have the same model, and each its own random numbers, loaders and running means (`State.own`).
-With every snapshot a rank gives these to the rank of the same local number in the next replica, and keeps those of the
-one before in its own slot. So a replica that is lost costs no step: its ranks take the model from any other rank, and
-what was theirs from the neighbour. What two neighbours that are lost together had is gone.
+A rank gives these to the rank of the same local number in the next replica, and adds those of the one before to the
+snapshot that it has taken after the same step. A replica that is lost goes on from there: its ranks take the model from
+any other rank, and what was theirs from the neighbour. What two neighbours that are lost together had is gone.
+
+Both wait for other ranks, so an exchange may come more seldom than a snapshot (`intervals.py`). The snapshot of the
+newest one is kept until there is a newer one on all ranks.
 
     8 bytes      how long the text is
     JSON         [[name, bytes], ...]
@@ -15,7 +18,10 @@ from __future__ import annotations
 
 import json
 import math
+import time
+from collections import deque
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 import torch
@@ -27,6 +33,7 @@ from trainmaster_trainer.checkpoint.of_scripts import OWN
 from trainmaster_trainer.checkpoint.slot import SlotError
 from trainmaster_trainer.checkpoint.soundness import Allowed, complaint
 from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 
 NEIGHBOUR = "neighbour"  # among the tensors of a snapshot
@@ -42,9 +49,43 @@ class Neighbours:
         self._group = group
         self.before, self._after = beside(group)  # whose own part this rank keeps, and who keeps its own
         self._room = 0
+        self._began = 0.0
+        self._lately: deque[float] = deque(maxlen=9)  # seconds, without the first one, which waits for slots
+        self.given = torch.empty(0, dtype=torch.uint8)  # what came last
+        self.every = 1
+        self.seconds = 0.0  # that an exchange takes, as a mean over ranks
+        self.step = -1  # of the newest that all ranks have
 
-    def exchange(self, state: State) -> Tensor:
-        """Give this rank's own part to the next replica. Return that of the one before."""
+    def due(self, step: int) -> bool:
+        """Return whether there is to be an exchange with the snapshot of this step. It is the same on all ranks."""
+        return self.step < 0 or step - self.step >= self.every
+
+    def exchange(self, step: int, state: State) -> Tensor:
+        """Give this rank's own part to the next replica. Return that of the one before.
+
+        Raises:
+            ConfigurationError: that one is at another step.
+        """
+        self._began = time.perf_counter()
+        mine = self._packed(state)
+        told = torch.tensor([mine.numel(), step])
+        sent: list[Any] = [dist.isend(one, self._after, self._group.processes) for one in (told, mine)]
+        theirs = torch.zeros(2, dtype=torch.int64)
+        dist.recv(theirs, self.before, self._group.processes)
+        length, other = theirs.tolist()
+        if other != step:
+            raise ConfigurationError(
+                f"session.state: rank {self._group.rank} calls step({step}) while rank {self.before} calls "
+                f"step({other}). Call it on every rank after each step, with the same number."
+            )
+        self.given = torch.empty(length, dtype=torch.uint8)
+        dist.recv(self.given, self.before, self._group.processes)
+        for one in sent:
+            one.wait()
+        return self.given
+
+    def _packed(self, state: State) -> Tensor:
+        """Return this rank's own part, as the neighbour keeps it."""
         own = {name: state.tensors[name] for name in sorted(state.own or ())}
         parts = [one.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for one in own.values()]
         table = json.dumps([[name, part.numel()] for name, part in zip(own, parts, strict=True)]).encode()
@@ -53,15 +94,21 @@ class Neighbours:
         self._room = room_for(whole, self._room)
         mine = torch.zeros(self._room, dtype=torch.uint8)
         torch.cat([torch.frombuffer(bytearray(text), dtype=torch.uint8), *parts], out=mine[:whole])
-        length, processes = torch.tensor([self._room]), self._group.processes
-        sent: list[Any] = [dist.isend(one, self._after, processes) for one in (length, mine)]
-        theirs = torch.zeros(1, dtype=torch.int64)
-        dist.recv(theirs, self.before, processes)
-        kept = torch.empty(int(theirs[0]), dtype=torch.uint8)
-        dist.recv(kept, self.before, processes)
-        for one in sent:
-            one.wait()
-        return kept
+        return mine
+
+    def agree(self, step: int, has_it: bool) -> bool:
+        """Return whether all ranks have the snapshot of this step, with what its neighbour gave. All call it together.
+
+        `has_it`: whether this one has.
+        """
+        if self.step >= 0:
+            self._lately.append(time.perf_counter() - self._began)
+        told = torch.tensor([not has_it, median(self._lately) if self._lately else 0.0], dtype=torch.float64)
+        lacking, seconds = self._group.sum(told).tolist()
+        self.seconds = seconds / self._group.world_size
+        if not lacking:
+            self.step = step
+        return not lacking
 
 
 def beside(group: Group) -> tuple[int, int]:

@@ -6,9 +6,12 @@
     tensors         their bytes, 64-byte aligned
 
 The mark is zero while a snapshot is written and its step plus one when it is whole: what a killed process has stored
-in a shared mapping stays in the order in which it was stored. Pages are reserved beforehand, so a full memory is an
-error when the slot is made and never a SIGBUS in mid-training. New pages are what a restart waits for longest, so a
-slot rather takes over the file of a dead process, at its first write.
+in a shared mapping stays in the order in which it was stored. What another rank gives (`neighbours.py`) may come later
+or not at all, so it has a mark of its own, which counts where it is equal to that of the snapshot.
+
+Pages are reserved beforehand, so a full memory is an error when the slot is made and never a SIGBUS in mid-training.
+New pages are what a restart waits for longest, so a slot rather takes over the file of a dead process, at its first
+write.
 """
 
 from __future__ import annotations
@@ -39,9 +42,11 @@ from trainmaster_trainer.checkpoint.state import MODEL, Shapes, dtype_name
 
 __all__ = ["SlotError"]
 Signature = tuple[tuple[str, torch.Size, torch.dtype], ...]
-_HEAD = struct.Struct("<8sQQQIQI")  # magic, mark, length of the layout, room for scalars, checksums and length
-_MAGIC = b"TMslot04"
+_HEAD = struct.Struct("<8sQQQIQIQ")  # magic, mark, length of the layout, room for scalars, checksums and length, mark
+_MAGIC = b"TMslot05"
 MARK = slice(8, 16)
+_SCALARS = slice(36, 48)
+_GIVEN = slice(48, 56)  # the mark of what another rank has given
 PAGE = 4096
 _MOST_TEXT = 1 << 26  # bytes of the layout, and of the scalars
 _MOST_STEP = 1 << 53
@@ -63,7 +68,7 @@ class Owner:
     parts: int = 1
     model: str = ""  # `fingerprint` of what it holds of a model
     dataset: int = 0  # how many samples there were; 0: not known
-    carries: int = -1  # the rank whose own part it keeps besides (neighbours.py); -1: none
+    carries: int = -1  # the rank whose own part it keeps besides (neighbours.py), once it has it; -1: none
 
 
 def fingerprint(shapes: Shapes) -> str:
@@ -122,12 +127,17 @@ class Slot:
             if self._heir_to is not None:
                 self._heir_to.rename(self.path)
                 self._heir_to = None
-            self._page[: _HEAD.size] = _HEAD.pack(_MAGIC, 0, len(layout), self._room, zlib.crc32(layout), 0, 0)
+            self._page[: _HEAD.size] = _HEAD.pack(_MAGIC, 0, len(layout), self._room, zlib.crc32(layout), 0, 0, 0)
             self._page[PAGE : self._scalars] = layout
         copy_all(self._views, list(tensors.values()), pinned=self._pinned)
         self._page[self._scalars : self._scalars + len(scalars)] = scalars
-        self._page[_HEAD.size - 12 : _HEAD.size] = struct.pack("<QI", len(scalars), zlib.crc32(scalars))
+        self._page[_SCALARS] = struct.pack("<QI", len(scalars), zlib.crc32(scalars))
         self._page[MARK] = (step + 1).to_bytes(8, "little")
+
+    def complete(self, name: str, given: Tensor) -> None:
+        """Add to the snapshot that lies here what another rank has given for it: `Owner.carries` holds from now on."""
+        self._views[[one for one, *_ in self.signature].index(name)].copy_(given)
+        self._page[_GIVEN] = self._page[MARK]
 
     def remove(self) -> None:
         """Delete the file, which frees the memory."""
@@ -167,6 +177,7 @@ class Head:
     layout_sum: int
     length: int
     scalars_sum: int
+    given: int = 0  # the mark of what another rank has given
 
 
 @dataclass(frozen=True)
@@ -251,6 +262,8 @@ def look(path: Path) -> Snapshot:
         raise SlotError("its attempt or its number of samples cannot be")
     if not -1 <= owner.carries < owner.world_size:
         raise SlotError("the rank that it keeps a part of cannot be")
+    if head.given != head.step + 1:
+        owner = replace(owner, carries=-1)
     return Snapshot(path, head, owner)
 
 
