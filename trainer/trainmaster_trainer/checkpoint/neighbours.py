@@ -50,6 +50,7 @@ class Neighbours:
         self.before, self._after = beside(group)  # whose own part this rank keeps, and who keeps its own
         self._room = 0
         self._began = 0.0
+        self._asking = 0.0  # seconds, whether all had the last one
         self._lately: deque[float] = deque(maxlen=9)  # seconds, without the first one, which waits for slots
         self.given = torch.empty(0, dtype=torch.uint8)  # what came last
         self.every = 1
@@ -102,9 +103,11 @@ class Neighbours:
         `has_it`: whether this one has.
         """
         if self.step >= 0:
-            self._lately.append(time.perf_counter() - self._began)
+            self._lately.append(time.perf_counter() - self._began + self._asking)
         told = torch.tensor([not has_it, median(self._lately) if self._lately else 0.0], dtype=torch.float64)
+        began = time.perf_counter()
         lacking, seconds = self._group.sum(told).tolist()
+        self._asking = time.perf_counter() - began
         self.seconds = seconds / self._group.world_size
         if not lacking:
             self.step = step
