@@ -12,11 +12,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def advise(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([BIN, "advise", *arguments], capture_output=True, text=True, check=False, timeout=200)
+    return subprocess.run([BIN, "advise", *arguments], capture_output=True, text=True, check=False, timeout=500)
 
 
 def explain(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([BIN, "explain", *arguments], capture_output=True, text=True, check=False, timeout=200)
+    return subprocess.run([BIN, "explain", *arguments], capture_output=True, text=True, check=False, timeout=500)
 
 
 def test_advice_for_an_example_ends_with_a_recommendation() -> None:

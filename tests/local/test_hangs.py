@@ -87,10 +87,9 @@ def test_a_slow_save_is_no_hang(command: Command) -> None:
     assert command.status["restartCount"] == 0
 
 
-@pytest.mark.parametrize(("workers", "gpus"), [(2, 1), (1, 2)])
-def test_a_peer_that_compiles_is_waited_for(command: Command, workers: int, gpus: int) -> None:
-    """Whether it is in the same replica or in another one."""
-    job = a_stuck_job(workers=workers, gpus=gpus, way="compile", at=30)
+def test_a_peer_that_compiles_is_waited_for(command: Command) -> None:
+    """By the rank that is in the same replica, and by those in another one."""
+    job = a_stuck_job(workers=2, gpus=2, way="compile", at=30)
     job["spec"]["training"]["steps"] = 40
     assert command.start(job).end() == 0
     assert command.status["restartCount"] == 0

@@ -38,7 +38,7 @@ def is_seen(mutant: Mutant, copy: Path) -> bool:
     text = path.read_text()
     path.write_text(text.replace(mutant.old, mutant.new))
     files, _, options = mutant.tests.partition(" -k ")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=300"]
     command += [f"tests/{name}" for name in files.split()] + (["-k", options] if options else [])
     packages = os.pathsep.join(str(copy / name) for name in ("operator", "trainer", "."))
     variables = {**os.environ, "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1"}  # no bytecode of the bug before

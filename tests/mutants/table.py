@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant("a_schedule_is_a_step_ahead", f"{TRAINER}/schedules.py",
            "is not None and self._begun:", "is not None:", "trainer/test_schedules.py"),
     # Sums
-    Mutant("the_ring_passes_on_the_wrong_chunk", f"{COLLECTIVES}/ring.py",
-           "self._chunk(chunks, 1 - turn), self", "self._chunk(chunks, -turn), self",
+    Mutant("the_ring_forgets_what_it_has", f"{COLLECTIVES}/ring.py",
+           "coming.add_(arrived)", "coming.copy_(arrived)",
            "trainer/collectives/test_collectives.py"),
     Mutant("ranks_round_differently", f"{COLLECTIVES}/int8.py",
            "mine.copy_(unpack(packed, mine))", "mine.copy_(total)", "trainer/collectives/test_compression.py -k INT8"),

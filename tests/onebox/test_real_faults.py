@@ -53,7 +53,7 @@ class BadWeek:
 
     def wait_for_restart(self, count: int, fault: str, classes: tuple[str, ...] = ()) -> None:
         """So many lines in the ledger, the newest of one of these classes."""
-        end = time.monotonic() + 150
+        end = time.monotonic() + 400
         while True:
             lines = self.job.status().get("restarts", ())
             if len(lines) >= count and (not classes or lines[-1]["class"] in classes):
@@ -121,7 +121,7 @@ def deleted(week: BadWeek) -> None:
 def drained(week: BadWeek) -> None:
     node = week.job.pods()[week.pod_of(0)]["spec"]["nodeName"]
     selector = "--pod-selector=trainmaster.dev/job=digits"
-    flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s", selector)
+    flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=400s", selector)
     try:
         week.onebox.kubectl("drain", node, *flags)
         week.after("drain", ("Disruption", "ReplicaDeleted"))
@@ -149,7 +149,7 @@ def api_server_killed(week: BadWeek) -> None:
     week.onebox.stop("kube-apiserver", signal.SIGKILL)
     time.sleep(10)
     week.onebox.start("kube-apiserver")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 400
     while True:
         try:
             week.job.status()
