@@ -79,10 +79,12 @@ def test_the_best_one_and_where_it_is_from(new_job: NewJob, capfd: pytest.Captur
         assert file.metadata()["trainmaster.step"] == "10"
         assert file.metadata()["trainmaster.model_sha256"] == job.manifest(10)["model_sha256"]
     newest = job.folder / "newest.pt"
-    assert main(["export", str(job.folder), "-o", str(newest), "--format", "torch"]) == 0
+    assert main(["export", str(job.folder), "-o", str(newest)]) == 0, "its ending says the format"
     assert int(torch.load(newest, weights_only=True)["steps"]) == 17
     assert newest.stat().st_mode == exported(job).stat().st_mode, "whoever may read the one may read the other"
     assert "the model after step 17, " in capfd.readouterr().out
+    assert main(["export", str(job.folder), "-o", "-"]) == 2
+    assert "Name one, such as model.safetensors" in capfd.readouterr().err
     shutil.rmtree(job.checkpoints() / "step-00000010")
     assert main(["export", str(job.folder), "-o", str(newest), "--best"]) == 1
     assert "the best checkpoint, of step 10, is not there or not good" in capfd.readouterr().err

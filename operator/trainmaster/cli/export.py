@@ -17,6 +17,7 @@ from trainmaster.cli.run import DEFAULT_FOLDER
 from trainmaster.cli.terminal import complain
 
 EXIT_INVALID = 2
+_OF_TORCH = (".pt", ".pth", ".bin", ".ckpt")  # endings that people give to what torch.load reads
 _RUN = r"(-\d{8}-\d{6}(-\d+)?)?"  # after a job's name, in the name of the folder of a run (local/workdir.py)
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
@@ -39,7 +40,7 @@ class Wanted:
 
     what: str
     output: str
-    form: str
+    form: str | None  # None: as the file's name ends
     best: bool = False
     namespace: str | None = None
     context: str | None = None
@@ -52,12 +53,16 @@ def export(wanted: Wanted) -> int:
         complain("trainmaster export needs PyTorch: `make setup`, or pip install '.[trainer]', in a checkout")
         return EXIT_INVALID
     try:
+        if wanted.output == "-":
+            raise NotFoundError("--output -: a model is written into a file. Name one, such as model.safetensors")
         source = find(wanted)
     except NotFoundError as error:
         complain(f"trainmaster export: {error}")
         return EXIT_INVALID
+    is_torch = wanted.output.lower().endswith(_OF_TORCH)
+    form = wanted.form or ("torch" if is_torch else "safetensors")
     command = [sys.executable, "-P", "-m", "trainmaster_trainer.export", source.place, "--output", wanted.output]
-    command += ["--format", wanted.form, *(["--best"] if wanted.best else []), *(["--ema"] if wanted.ema else [])]
+    command += ["--format", form, *(["--best"] if wanted.best else []), *(["--ema"] if wanted.ema else [])]
     command += ["--endpoint", source.endpoint] if source.endpoint else []
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 

@@ -207,7 +207,7 @@ def _check(parser: argparse.ArgumentParser) -> None:
 def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="WHAT", help="a folder, a URL, or the name of a job")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
-    parser.add_argument("--format", choices=("safetensors", "torch"), default="safetensors", help="torch: torch.save")
+    parser.add_argument("--format", choices=("safetensors", "torch"), help="torch: torch.save; unset: as FILE ends")
     parser.add_argument("--best", action="store_true", help="the checkpoint that spec.checkpoint.best keeps")
     parser.add_argument("--ema", action="store_true", help="the moving average of the weights (spec.training.ema)")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="of a job on the cluster")

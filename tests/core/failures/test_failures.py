@@ -144,6 +144,14 @@ def test_evidence_is_one_line_of_bounded_length() -> None:
     assert "\n" not in failure.evidence
 
 
+def test_a_mistake_is_told_to_its_end_where_the_cure_is() -> None:
+    """As of a model that another error, of several lines, says does not fit."""
+    told = error("ConfigurationError", "m does not take it:\n\tsize mismatch for weight.\nMake it as it was.")
+    assert failures.of_rank(SLOT, report(exit_code=78, error=told)).evidence == (
+        "m does not take it: size mismatch for weight. Make it as it was"
+    )
+
+
 @pytest.mark.parametrize(
     ("said", "evidence"),
     [

@@ -292,7 +292,7 @@ def _load_into(name: str, thing: Any, value: Any) -> None:
         raise
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ConfigurationError(
-            f"session.state: {name}.load_state_dict() does not take what was saved: {type(error).__name__}: {error}. "
+            f"session.state: {name}.load_state_dict() does not take what was saved: {str(error).rstrip('.')}. "
             "Make the object as it was when it was saved, before restore()."
         ) from error
 

@@ -225,9 +225,10 @@ def _evidence(report: ExitReport) -> str:
         ended = f"rank {rank} ended with {_exit_text(report)}{cure}"
         return f"{ended}: {said}"[:_MOST_EVIDENCE] if said else ended
     where = f" ({report.error.frame})" if report.error.frame else ""
+    # It names field and cure, the cure last, perhaps after lines of another error; our own frame does not help.
+    if report.exit_code == names.EXIT_BAD_CONFIGURATION:
+        return " ".join(report.error.message.split())[:_MOST_EVIDENCE].rstrip(".")
     first_line = fingerprint.first_line(report.error.message)
-    if report.exit_code == names.EXIT_BAD_CONFIGURATION:  # it names field and cure; our own frame does not help
-        return first_line[:_MOST_EVIDENCE].rstrip(".")
     return f"{report.error.type}: {first_line}{where}"[:_MOST_EVIDENCE]
 
 
