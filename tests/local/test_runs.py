@@ -35,6 +35,14 @@ def test_plain_lines_where_there_is_no_terminal(command: Command) -> None:
     assert "\x1b" not in command.text
 
 
+def test_a_tracker_that_was_never_reached_is_told_at_the_end(command: Command) -> None:
+    """In words for people, also where the job was shorter than the first try."""
+    job = a_job(steps=3, workers=1)
+    job["spec"]["training"]["trackers"] = {"openTelemetry": {"url": "http://127.0.0.1:9"}}
+    assert command.start(job, "--output", "text").end() == 0
+    assert "  trackers    OpenTelemetry: http://127.0.0.1:9/v1/metrics cannot be reached: " in command.text
+
+
 def test_two_devices_per_worker_are_two_ranks_each_on_the_cpu(command: Command) -> None:
     """World size 4, and the group really has that many."""
     assert command.start(a_job(workers={"replicas": 2, "gpus": 2})).end() == 0

@@ -7,6 +7,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import RestartDecision
 from trainmaster.api.status import Progress, RestartRecord, TrainingJobStatus
 from trainmaster.core.figures import duration
+from trainmaster.core.report import tracking, waits
 from trainmaster.core.states.actions import PostEvent
 from trainmaster.local.session import Outcome
 from trainmaster.local.workdir import LOGS
@@ -67,12 +68,24 @@ def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> lis
     figures = {**trained(status), **told}
     if status.checkpoint:
         figures["checkpoint"] = f"step {status.checkpoint.step}, model sha256 {status.checkpoint.sha256[:16]}"
+    figures |= _complaints(status)
     if status.restart_count:
         figures["restarts"] = str(status.restart_count)
         ledger = [f"    {restart_line(record)}" for record in status.restarts[-_MOST_RESTARTS_TOLD:]]
     faults = [f"  --fault     {fault}: {cost}" for fault, cost in outcome.faults]
     where = {"logs": f"{folder / LOGS}: one file for each start of each worker", "folder": str(folder)}
     return [*lines, *_rows(figures), *ledger, *faults, *_rows(where)]
+
+
+def _complaints(status: TrainingJobStatus) -> dict[str, str]:
+    """Return what was not well to the end, though it failed nothing: trackers, and what the ranks waited for."""
+    told: dict[str, str] = {}
+    for one in status.conditions:
+        if one.type == tracking.TRACKERS_REACHED and one.status == "False":
+            told["trackers"] = one.message.removesuffix(tracking.KEPT).strip()
+        if one.reason == waits.TO_THE_END:
+            told["waiting"] = one.message
+    return told
 
 
 def trained(status: TrainingJobStatus) -> dict[str, str]:

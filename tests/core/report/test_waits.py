@@ -88,6 +88,16 @@ def test_it_begins_late_and_does_not_flap() -> None:
     assert spending(stage, {"data_share": 0.1}).told("Waiting") == ("False", "NotMuch")
 
 
+@pytest.mark.parametrize(("share", "is_told"), [(0.9, True), (0.1, False)])
+def test_what_was_waited_for_is_told_with_its_cure_after_the_end(share: float, is_told: bool) -> None:
+    """Who looks at a job that is over would read that no rank waits."""
+    stage = spending(spending(a_running_group(workers=1), {"data_share": 0.9}), {"data_share": share})
+    stage.finish().settle().wait(10)
+    assert stage.status.phase == "Succeeded"
+    assert stage.told("Waiting") == ("False", "WaitedToTheEnd" if is_told else "NotMuch")
+    assert ("Rank 0 waits 90% of its time for its samples. Ask" in "\n".join(story(stage.status))) is is_told
+
+
 @pytest.mark.parametrize("share", [float("nan"), float("inf"), -1.0, None])
 def test_what_no_rank_can_mean_is_not_believed(share: float | None) -> None:
     stage = spending(a_running_group(workers=1), {"data_share": share, "exchange_share": share})

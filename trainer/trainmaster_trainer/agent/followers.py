@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
 
 from trainmaster.wire import names, trackers
 from trainmaster.wire.messages import Roster
@@ -67,8 +67,8 @@ class Followers:
         self._tell_page()
         for follower in self._followers:
             follower.finish(_ENDS.get(exit_code, LEFT))
-        away = bool(self.problems) or exit_code not in _ENDS
-        self._bound = self._reactor.after(_END_SECONDS_AWAY if away else _END_SECONDS, self._give_up)
+        self._bound = self._reactor.after(_END_SECONDS if exit_code in _ENDS else _END_SECONDS_AWAY, self._give_up)
+        self._reactor.after(_END_SECONDS_AWAY, self._give_up_on_those_away)
         self._look()
 
     def _begin(self) -> None:
@@ -110,6 +110,8 @@ class Followers:
         if problem != before:
             self._say(f"{title}: {problem}; training goes on" if problem else f"{title} has all lines again")
             self._changed()
+            if problem and self._then is not None:  # the job was so short that this is the first word of it
+                self._reactor.after(_END_SECONDS_AWAY, self._give_up_on_those_away)
 
     def _look(self) -> None:
         """See whether all have ended that are to."""
@@ -119,11 +121,15 @@ class Followers:
             then, self._then, self._followers = self._then, None, []
             then()
 
-    def _give_up(self) -> None:
+    def _give_up_on_those_away(self) -> None:
+        self._give_up({*self.problems})
+
+    def _give_up(self, titles: Optional[Set[str]] = None) -> None:
+        """End those of these titles that have not ended; None: all of them."""
         if self._then is None:
             return
         for follower in self._followers:
-            if not follower.has_ended:
+            if not follower.has_ended and (titles is None or follower.title in titles):
                 self._say(f"{follower.title} was not told of the last steps; metrics.jsonl has them")
                 follower.kill()
         self._look()

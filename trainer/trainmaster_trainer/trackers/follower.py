@@ -41,8 +41,8 @@ _MAKERS: dict[str, Callable[[Subject], Tracker]] = {
 }
 
 
-class MissingLibraryError(Exception):
-    """MissingLibraryError says that a tracker's library is not installed. The text names the command that does it."""
+class SetUpError(Exception):
+    """SetUpError says that a library is not installed, or a variable is no URL. The text names the cure."""
 
 
 class Follower:
@@ -111,7 +111,11 @@ class Follower:
                 what()
             except Exception as error:  # noqa: BLE001 whatever a library may raise
                 text = _ADDRESS.sub("", " ".join(str(error).split()))[:_LONGEST_TEXT]
-                text = text if isinstance(error, MissingLibraryError) else f"{type(error).__name__}: {text}"
+                text = (
+                    text
+                    if isinstance(error, (SetUpError, open_telemetry.CollectorError))
+                    else f"{type(error).__name__}: {text}"
+                )
                 self._report(text)
             else:
                 self.busy_since = None
@@ -143,13 +147,13 @@ class Follower:
     def _begun(self) -> Tracker:
         traits = table.TRACKERS[self._subject.tracker]
         if why := table.bad_url(self._subject.tracker, os.environ):
-            raise ValueError(f"{why}; correct it, or set url in spec.training.trackers.{self._subject.tracker}")
+            raise SetUpError(f"{why}; correct it, or set url in spec.training.trackers.{self._subject.tracker}")
         if traits.library:
             try:
                 importlib.import_module(traits.library)
             except ImportError as error:
                 what = f"needs the library {traits.library}, which {sys.executable} does not have ({error})"
-                raise MissingLibraryError(f"{what}: {traits.install}") from None
+                raise SetUpError(f"{what}: {traits.install}") from None
         tracker = _MAKERS[self._subject.tracker](self._subject)
         self._saved.run = tracker.begin(self._saved.run)
         self._tracker = tracker

@@ -10,6 +10,7 @@ from trainmaster.api.states import TERMINAL, RestartDecision
 from trainmaster.api.status import RestartRecord, StepTime, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import classes
+from trainmaster.core.report import waits
 
 _DECISIONS = {
     RestartDecision.RESTART: "It was started again",
@@ -47,7 +48,9 @@ def _lines(status: TrainingJobStatus, name: str) -> Iterator[str]:
         yield f"{_number(forgotten, 'restart')} more, of which the ledger has no line any more."
     for node in status.avoided_nodes:
         yield f"Node {node.node} is avoided until {_clock(node.until)}: {node.reason}"
-    yield from (figures.sentence(c.message) for c in status.conditions if (c.type, c.status) in _WORTH_TELLING)
+    for one in status.conditions:
+        if (one.type, one.status) in _WORTH_TELLING or one.reason == waits.TO_THE_END:
+            yield figures.sentence(one.message)
     yield _now(status, name)
     for time in (status.progress.step_times if status.progress else None) or ():
         yield _step_time(time)

@@ -8,6 +8,7 @@ from trainmaster.core import figures
 from trainmaster.core.situation.facts import Facts
 
 TRACKERS_REACHED, UNREACHABLE = "TrackersReached", "TrackerUnreachable"
+KEPT = "Training goes on; metrics.jsonl keeps what is to be told."
 _LONGEST = 700  # characters of what one of them says
 
 Statement = tuple[str, bool, str, str]
@@ -23,8 +24,7 @@ def statement(facts: Facts) -> Statement | None:
             figures.sentence(f"{figures.legible(title)}: {figures.legible(problem)[:_LONGEST]}")
             for title, problem in sorted(problems.items())
         )
-        message = f"{words} Training goes on; metrics.jsonl keeps what is to be told."
-        return TRACKERS_REACHED, False, UNREACHABLE, message
+        return TRACKERS_REACHED, False, UNREACHABLE, f"{words} {KEPT}"
     before = next((one for one in facts.status.conditions if one.type == TRACKERS_REACHED), None)
     if before is None:
         return None

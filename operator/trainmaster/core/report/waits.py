@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
+from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import StepTime, Waiting
 from trainmaster.core import figures
 from trainmaster.core.situation.facts import Facts
 from trainmaster.wire.messages import RankProgress
 
 WAITING = "Waiting"
+TO_THE_END = "WaitedToTheEnd"  # reason of a job that is over, whose message is what was true until then
 MUCH, LITTLE = 0.3, 0.2  # the condition begins above the one and ends below the other, so that it does not flap
 LEAST_STEPS = 20  # of a try before it is judged: caches are cold, and the first batches are made while nobody trains
 MOST_TIMES = 8  # ranks of which a status says where their seconds go
@@ -94,6 +95,8 @@ def statement(facts: Facts, phase: Phase) -> Statement | None:
     ranks = [rank for rank in facts.ranks if rank.step - (rank.resumed_step or 0) >= LEAST_STEPS]
     if phase == Phase.RUNNING and not ranks and before is not None:
         return WAITING, before.status == "True", before.reason, before.message
+    if phase in TERMINAL and before is not None and (holds or before.reason == TO_THE_END):
+        return WAITING, False, TO_THE_END, before.message
     quickest = min((rank.step_seconds or 0.0 for rank in ranks), default=0.0)
     for kind in _KINDS if phase == Phase.RUNNING else ():
         share = _share(kind, ranks)
