@@ -282,6 +282,18 @@ def missing(group: Group) -> str:
     return "nothing"
 
 
+def unmet(group: Group) -> str:
+    """Keep a state on rank 0 alone; return what is said there."""
+    if group.rank:
+        session._leave()
+        return ""
+    try:
+        session.state(model=_model()).restore()
+    except ConfigurationError as error:
+        return str(error)
+    return "nothing"
+
+
 # --- mistakes: each gives the text of the error ---------------------------------------------------------------------
 
 

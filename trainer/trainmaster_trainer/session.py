@@ -14,9 +14,12 @@ in it is said once on standard error and left out: it never ends a run.
 
 from __future__ import annotations
 
+import atexit
 import math
 import operator
+import os
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -149,6 +152,19 @@ def _check(objects: dict[str, Any]) -> None:
             raise ConfigurationError(
                 f"session.state: {name}= and {names[id(thing)]}= are the same object. Give it once."
             )
+
+
+def _leave() -> None:
+    """Tell the other ranks that this one ends without a state, for which they may wait."""
+    if _states or "torch.distributed" not in sys.modules or script_progress.of_this_process() is None:
+        return
+    from trainmaster_trainer.scripts.meeting import leave_unmet  # noqa: PLC0415 it imports torch
+    from trainmaster_trainer.settings import Settings  # noqa: PLC0415 only here
+
+    leave_unmet(Settings.read(os.environ))
+
+
+atexit.register(_leave)
 
 
 def _report(

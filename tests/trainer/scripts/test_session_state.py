@@ -166,6 +166,12 @@ def test_a_step_on_rank_0_alone_is_told_when_the_other_ends(new_job: NewJob) -> 
     assert said.startswith("session.state: rank 0 waits in step(), and rank 1 has ended without calling it.")
 
 
+def test_a_state_of_rank_0_alone_is_told_when_the_other_ends(new_job: NewJob) -> None:
+    """That has no state which could say so: it would be waited for for half an hour."""
+    said, _ = a_script(new_job).call(2, "keeping_scripts:unmet")
+    assert said.startswith("session.state: rank 0 waits in restore(), and rank 1 has ended without calling it.")
+
+
 def test_a_script_that_never_calls_step_is_told_at_its_end(new_job: NewJob) -> None:
     """It has lost nothing yet, but would lose all of it by a restart."""
     running = a_script(new_job).calling("keeping_scripts:forgetful").start(1)

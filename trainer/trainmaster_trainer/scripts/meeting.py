@@ -24,6 +24,7 @@ from trainmaster_trainer.settings import Settings
 
 _LOOK = timedelta(seconds=15)  # then it is said who is awaited
 RESTORE_SECONDS = 1800.0  # that a rank may come later to restore(): it may prepare data. As long as torch waits
+_FAREWELL = timedelta(seconds=5)  # for the connection of a rank that ends: the store may have ended before
 _LEFT = "left"  # what a rank leaves in the store when it ends
 STEP_SECONDS = 300.0  # the same for its first step(), as all ranks have taken that step together
 
@@ -48,10 +49,7 @@ def meet(settings: Settings) -> Group:
             f"this is rank {settings.rank} of {settings.world_size}. Let init_process_group() take both from the "
             "environment."
         )
-    server = dist.TCPStore(  # type: ignore[attr-defined]
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=RESULT_TIMEOUT
-    )
-    store = PrefixStore(f"trainmaster/session/{settings.run_key}", server)
+    store = _store(settings, RESULT_TIMEOUT)
     await_all("restore()", store, settings.rank, settings.world_size, RESTORE_SECONDS)
     processes: Any = dist.new_group(backend="gloo", timeout=RESULT_TIMEOUT)
     return Group(
@@ -113,6 +111,19 @@ def leave(store: Store, rank: int) -> None:
     """Tell the other ranks that this one has ended."""
     with suppress(dist.DistError):  # theirs may have ended as well, and the store
         store.set(f"{_LEFT}/{rank}", "gone")
+
+
+def leave_unmet(settings: Settings) -> None:
+    """Tell ranks that may wait in restore() that this one has ended, and never came to it."""
+    if settings.world_size > 1:
+        with suppress(dist.DistError):
+            leave(_store(settings, _FAREWELL), settings.rank)
+
+
+def _store(settings: Settings, timeout: timedelta) -> Store:
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    server = dist.TCPStore(address, port, is_master=False, timeout=timeout)  # type: ignore[attr-defined]
+    return PrefixStore(f"trainmaster/session/{settings.run_key}", server)
 
 
 def _are_there(store: Store, keys: list[str]) -> bool:
