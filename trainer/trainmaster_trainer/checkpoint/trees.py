@@ -71,7 +71,9 @@ class Writer:
         if isinstance(value, dict | Mapping):
             return {"dict": [[self._key(key, path), self.tree(item, (*path, key))] for key, item in value.items()]}
         if isinstance(value, list) or (isinstance(value, tuple) and not hasattr(value, "_fields")):
-            items = [self.tree(item, (*path, index)) for index, item in enumerate(value)]
+            # The state of Python's generator has 625 whole numbers, and may be asked for after each step.
+            is_plain = {*map(type, value)} == {int} and -_LARGEST_INT < min(value) <= max(value) < _LARGEST_INT
+            items = [*value] if is_plain else [self.tree(item, (*path, index)) for index, item in enumerate(value)]
             return items if isinstance(value, list) else {"tuple": items}
         if isinstance(value, (set, frozenset)):
             return {"set": [self._key(item, path) for item in sorted(value, key=repr)]}
