@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 from trainmaster.cli.audit import audit
 from trainmaster.cli.explain import explain
-from trainmaster.wire import bounded_json
 from trainmaster.wire.manifest import Cursor, Shapes, model_sha256
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import layout
@@ -39,6 +38,7 @@ from trainmaster_trainer.checkpoint.unusable import problem_of
 from trainmaster_trainer.settings import Settings
 
 from tests.trainer.ranks import STATELESS, alone
+from tests.wire.manifests import signed
 
 MOST_SECONDS = 30  # of a processor
 WAITED = 300  # seconds by the clock: a process that waits for a pipe waits for ever
@@ -78,8 +78,7 @@ def put(folder: Path, plain: Plain) -> None:
         if name.startswith("model/")
     )
     plain["model_sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    plain["digest"] = bounded_json.sha256({key: plain[key] for key in plain if key != "digest"})
-    (folder / "manifest.json").write_text(json.dumps(plain, sort_keys=True, indent=1))
+    (folder / "manifest.json").write_bytes(signed(plain))
 
 
 def manifest(change: Callable[[Plain], object]) -> Way:

@@ -5,18 +5,14 @@ A megabyte of JSON can make 25 MB of objects, and a number in it can be infinite
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
 import math
-from typing import Any, Iterator
+from typing import Any
 
 DOCUMENT_BYTES = 4 << 20  # an API server takes 1.5 MiB
 _DOCUMENT_VALUES = 50_000
 _DOCUMENT_OBJECTS = 10_000
 _MOST_NUMBER = 1 << 63
-_AT_ONCE = 4096  # pieces of a text that are compared together
-_DEEP = 4  # levels of a document that are encoded one by one, so that no text of all of it is made
 
 
 def document(text: bytes) -> Any:
@@ -72,36 +68,3 @@ def _small(digits: str) -> int:
     if not -_MOST_NUMBER < number < _MOST_NUMBER:
         raise ValueError(f"{digits:.40} is too large")
     return number
-
-
-def sha256(plain: Any) -> str:
-    """Return the hash of the canonical form, as `codec.encode` makes it, without building that form as a whole."""
-    digest = hashlib.sha256()
-    for piece in _pieces(plain, _DEEP):
-        digest.update(piece.encode())
-    return digest.hexdigest()
-
-
-def _pieces(plain: Any, levels: int) -> Iterator[str]:
-    if levels == 0 or not isinstance(plain, (dict, list)):
-        yield json.dumps(plain, sort_keys=True, separators=(",", ":"))
-        return
-    is_dict = isinstance(plain, dict)
-    yield "{" if is_dict else "["
-    for number, member in enumerate(sorted(plain) if is_dict else plain):
-        yield "," if number else ""
-        if is_dict:
-            yield f"{json.dumps(member)}:"
-        yield from _pieces(plain[member] if is_dict else member, levels - 1)
-    yield "}" if is_dict else "]"
-
-
-def is_as_written(plain: Any, text: bytes) -> bool:
-    """Return whether the text is exactly the form in which we write documents: sorted, and indented by one."""
-    position = 0
-    chunks = json.JSONEncoder(sort_keys=True, indent=1).iterencode(plain)
-    while data := "".join(itertools.islice(chunks, _AT_ONCE)).encode():
-        if text[position : position + len(data)] != data:
-            return False
-        position += len(data)
-    return position == len(text)

@@ -72,9 +72,18 @@ def decode(kind: Type[T], data: Union[bytes, str], most_items: Optional[int] = N
     return from_plain(kind, plain)
 
 
-def from_plain(kind: Type[T], plain: Any) -> T:
-    """Convert parsed JSON into `kind`, like `decode`."""
-    return typing.cast(T, _convert(kind, plain, kind.__name__))
+def from_plain(kind: Type[T], plain: Any, where: str = "") -> T:
+    """Convert parsed JSON into a dataclass, like `decode`. `where`: which member of a message it is."""
+    where = where or kind.__name__
+    if not isinstance(plain, Mapping):
+        raise WireError(f"{where}: expected an object")
+    values, members = {}, _hints(kind)  # type: ignore[arg-type]  # for mypy, T may be anything
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # likewise
+        if field.name in plain:
+            values[field.name] = _convert(members[field.name], plain[field.name], f"{where}.{field.name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise WireError(f"{where}.{field.name}: missing")
+    return kind(**values)
 
 
 _UNIONS = (Union, getattr(types, "UnionType", Union))  # the latter is the type of `X | None`, where Python has it
@@ -105,21 +114,9 @@ def _convert(kind: Any, plain: Any, where: str) -> Any:
             raise WireError(f"{where}: expected an object")
         inner = typing.get_args(kind)[1]
         return {str(key): _convert(inner, item, f"{where}.{key}") for key, item in plain.items()}
-    if dataclasses.is_dataclass(kind):
-        return _convert_dataclass(kind, plain, where)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return from_plain(kind, plain, where)
     return _convert_scalar(kind, plain, where)
-
-
-def _convert_dataclass(kind: Any, plain: Any, where: str) -> Any:
-    if not isinstance(plain, Mapping):
-        raise WireError(f"{where}: expected an object")
-    values = {}
-    for field in dataclasses.fields(kind):
-        if field.name in plain:
-            values[field.name] = _convert(_hints(kind)[field.name], plain[field.name], f"{where}.{field.name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise WireError(f"{where}.{field.name}: missing")
-    return kind(**values)
 
 
 def _convert_scalar(kind: Any, plain: Any, where: str) -> Any:

@@ -1,8 +1,9 @@
 """Read and write the manifest: the JSON that makes shards a checkpoint. Written last; what is not in it does not exist.
 
-It carries its own SHA-256 (`digest`), so that a changed manifest is found like a changed shard. The trainer writes it;
-the trainer, the agent and `trainmaster audit` read it, by the one reader here. A program that can write to the storage
-can make one with a good digest, so each number is bounded before anything is made of it.
+It carries its own SHA-256 (`digest`, of the file as it is while that is empty), so a changed manifest is found like a
+changed shard. The trainer writes it; the trainer, the agent and `trainmaster audit` read it, by the one reader here. A
+program that can write to the storage can make one with a good digest, so each number is bounded before anything is made
+of it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MANIFEST = "manifest.json"
 MODEL = "model/"
 STREAM = "stream"  # of `scalars`, where the samples are a stream: where it stood
 SCRIPT = "session"  # of `scalars`, where a script has saved them (session.state)
-FORMAT = 4
+FORMAT = 5
 MAX_MANIFEST = 1 << 25  # bytes: 130,000 tensors, of model and optimizer together
 MOST_SHARDS = 1 << 16
 _MOST_OBJECTS = 200_000  # one for each tensor
@@ -36,6 +37,7 @@ _MOST_RANKS = 1 << 20
 _MOST_NAME = 1000  # letters
 _SHARD_FILE = re.compile(r"shard-[0-9]{5}-of-[0-9]{5}\.safetensors")
 _HASH = re.compile(r"[0-9a-f]{64}")
+_DIGEST = b'\n "digest": "'  # stands once before the hash: what lies deeper begins with more blanks
 
 DTYPES = (
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16",
@@ -106,12 +108,11 @@ class Manifest:
         Raises:
             ValueError: it is larger than what is read again.
         """
-        plain = codec.to_plain(dataclasses.replace(self, digest=""))
-        plain["digest"] = bounded_json.sha256(plain)
-        text = json.dumps(plain, sort_keys=True, indent=1).encode()
-        if len(text) > MAX_MANIFEST:
-            raise ValueError(f"the manifest has {len(text)} bytes, for so many tensors; {MAX_MANIFEST} can be read")
-        return text
+        text = json.dumps({**codec.to_plain(self), "digest": ""}, sort_keys=True, indent=1).encode()
+        signed = text.replace(_DIGEST, _DIGEST + hashlib.sha256(text).hexdigest().encode())
+        if len(signed) > MAX_MANIFEST:
+            raise ValueError(f"the manifest has {len(signed)} bytes, for so many tensors; {MAX_MANIFEST} can be read")
+        return signed
 
     def shapes(self, prefix: str = "") -> Shapes:
         """Return dtype and whole shape of each tensor whose name begins so."""
@@ -149,10 +150,7 @@ def read_manifest(folder: Path, step: int) -> Manifest:
         CorruptCheckpointError: says what is wrong.
         OSError: it cannot be read now.
     """
-    with _opened(folder) as (text, plain):
-        if not bounded_json.is_as_written(plain, text):
-            # 1e-08 and 1E-08 are the same number, but only one of them was written.
-            raise CorruptCheckpointError(f"{MANIFEST} is not as it was written: its content has changed")
+    with _opened(folder) as plain:
         shards = tuple(_shard(one) for one in plain.pop("shards"))
         manifest = codec.from_plain(Manifest, {**plain, "shards": []})
     _verify(dataclasses.replace(manifest, shards=shards), step)
@@ -180,7 +178,7 @@ def glance(folder: Path, step: int) -> Optional[Glance]:
         OSError: it cannot be read now.
     """
     try:
-        with _opened(folder) as (_, plain):
+        with _opened(folder) as plain:
             names = {"job", "attempt", "step", "time", "model_sha256", "seconds"}
             seen = codec.from_plain(Glance, {name: plain[name] for name in names & plain.keys()})
     except CorruptCheckpointError:
@@ -189,8 +187,8 @@ def glance(folder: Path, step: int) -> Optional[Glance]:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[Tuple[bytes, Dict[str, Any]]]:
-    """Yield the text and its parsed content, if it has the digest that it names. What is done with it may find it bad.
+def _opened(folder: Path) -> Iterator[Dict[str, Any]]:
+    """Yield the parsed content, if the text has the digest that it names. What is done with it may find it bad.
 
     Raises:
         CorruptCheckpointError: it is no manifest.
@@ -204,9 +202,13 @@ def _opened(folder: Path) -> Iterator[Tuple[bytes, Dict[str, Any]]]:
         text = read_bounded(path, MAX_MANIFEST)
     try:
         plain: Dict[str, Any] = bounded_json.parse(text, _MOST_VALUES, _MOST_OBJECTS)
-        if plain["digest"] != bounded_json.sha256({key: plain[key] for key in plain if key != "digest"}):
+        if plain["format"] != FORMAT:
+            raise CorruptCheckpointError(f"{MANIFEST} has format {plain['format']!r:.40}; this version reads {FORMAT}")
+        before, _, after = text.partition(_DIGEST)
+        named, after = after[:64], after[64:]
+        if hashlib.sha256(before + _DIGEST + after).hexdigest().encode() != named:
             raise CorruptCheckpointError(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
-        yield text, plain
+        yield plain
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptCheckpointError(f"{MANIFEST} is not a manifest: {error}") from None
 
@@ -245,8 +247,6 @@ def _require(holds: bool, otherwise: str) -> None:
 
 
 def _verify(manifest: Manifest, step: int) -> None:
-    if manifest.format != FORMAT:
-        raise CorruptCheckpointError(f"{MANIFEST} has format {manifest.format}; this version reads {FORMAT}")
     if manifest.step != step or manifest.cursor.step != step:
         raise CorruptCheckpointError(f"{MANIFEST} is of step {manifest.step} in the folder of step {step}")
     files = [shard.file for shard in manifest.shards]

@@ -25,6 +25,7 @@ from trainmaster_trainer.checkpoint.state import check_same_model
 from trainmaster_trainer.errors import ConfigurationError
 
 from tests.trainer.ranks import Forker, Options, make_job
+from tests.wire.manifests import signed
 
 Change = Callable[[Options], None]  # of a manifest
 Harm = Callable[[Path], Any]
@@ -47,10 +48,7 @@ def rewrite_manifest(path: Path, change: Change) -> None:
     """Change a manifest as somebody would who knows about the digest."""
     manifest = json.loads((path / "manifest.json").read_text())
     change(manifest)
-    del manifest["digest"]
-    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    manifest["digest"] = hashlib.sha256(text.encode()).hexdigest()
-    (path / "manifest.json").write_text(json.dumps(manifest, sort_keys=True, indent=1))
+    (path / "manifest.json").write_bytes(signed(manifest))
 
 
 def rewrite_shard(path: Path, content: bytes) -> None:

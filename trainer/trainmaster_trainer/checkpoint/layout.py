@@ -18,6 +18,7 @@ import json
 import os
 import re
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -114,6 +115,7 @@ class Objects(Protocol):
         """Read an object of at most so many bytes; None if there is none."""
 
 
+@dataclass
 class Fence:
     """Fence keeps a superseded attempt from writing: the newest attempt that began is written in the folder.
 
@@ -121,20 +123,19 @@ class Fence:
     writer looks whether a later attempt, or another job, has begun since, and ends if so.
     """
 
-    def __init__(self, folder: Path, job_uid: str, attempt: int, remote: Objects | None = None) -> None:
-        self._path = folder / FENCE
-        self._remote = remote
-        self._job_uid = job_uid
-        self._attempt = attempt
-        self.over: Exception | None = None  # why this process may not write any more
+    folder: Path
+    job_uid: str
+    attempt: int
+    remote: Objects | None = None
+    over: Exception | None = None  # why this process may not write any more
 
     def close(self) -> None:
         """Shut older attempts out: from here on they may not publish."""
-        text = json.dumps({"job": self._job_uid, "attempt": self._attempt}).encode()
-        if self._remote:
-            self._remote.put(FENCE, text)
+        text = json.dumps({"job": self.job_uid, "attempt": self.attempt}).encode()
+        if self.remote:
+            self.remote.put(FENCE, text)
         else:
-            write_file(self._path, text)
+            write_file(self.folder / FENCE, text)
 
     def check(self) -> None:
         """Look who has begun since.
@@ -145,23 +146,24 @@ class Fence:
             OSError: that cannot be told now. Nothing may be written then, as somebody may have begun.
         """
         try:
-            text = self._remote.get(FENCE, _MOST_FENCE) if self._remote else read_bounded(self._path, _MOST_FENCE)
+            path, most = self.folder / FENCE, _MOST_FENCE
+            text = self.remote.get(FENCE, most) if self.remote else read_bounded(path, most)
         except FileNotFoundError:
             text = None
-        job, attempt = self._job_uid, self._attempt  # where nobody has written down who has begun
+        job, attempt = self.job_uid, self.attempt  # where nobody has written down who has begun
         try:
             if text is not None:
                 written = json.loads(text)
                 job, attempt = str(written["job"]), int(written["attempt"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise OSError(f"{self._path.name} is damaged, so nobody can tell which attempt has begun last") from None
-        if job != self._job_uid:
+            raise OSError(f"{FENCE} is damaged, so nobody can tell which attempt has begun last") from None
+        if job != self.job_uid:
             self.over = PlaceTakenError(
                 f"spec.checkpoint.storage: another job ({job or 'without uid'}) has begun where this one keeps its "
                 "checkpoints; it may not write there any more. Give each a place of its own (path, objectStore.url)."
             )
-        elif attempt > self._attempt:
-            self.over = SupersededError(f"attempt {attempt} has begun; attempt {self._attempt} may not write any more")
+        elif attempt > self.attempt:
+            self.over = SupersededError(f"attempt {attempt} has begun; attempt {self.attempt} may not write any more")
         if self.over is not None:
             raise self.over
 

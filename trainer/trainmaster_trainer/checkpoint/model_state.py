@@ -208,9 +208,10 @@ def check_readable(state: State) -> None:
     try:
         saved = state.scalars["optimizer"]
         _by_parameter(state.tensors, saved["others"])
-        if "loss_scale" in state.scalars:
-            LossScale().restore(state.scalars["loss_scale"])
         kinds: list[tuple[Any, type]] = [(saved["type"], str), (saved.get("own", {}), dict)]
+        if "loss_scale" in state.scalars:
+            scale = state.scalars["loss_scale"]
+            kinds += [(float(scale["value"]), float), (int(scale["good"]), int)]
         if schedule := state.scalars.get("schedule"):
             kinds += [(schedule["type"], str), (schedule["state"], dict), (schedule["rates"], list)]
         for group in saved["groups"]:

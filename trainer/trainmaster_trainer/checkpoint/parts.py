@@ -7,10 +7,9 @@ takes the whole folder, but not those of other replicas. (As the shards of Gemin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 SMALL = 1024  # elements: below, all ranks keep the whole tensor, for cutting it costs more
@@ -38,8 +37,3 @@ def cut(tensors: Mapping[str, Tensor], part: int, parts: int) -> tuple[dict[str,
             views[name] = tensor.narrow(dimension, begin, end - begin)
             cuts[name] = Cut(dimension, begin, length)
     return views, cuts
-
-
-def join(views: Sequence[Tensor], how: Cut | None) -> Tensor:
-    """Return the whole tensor, from the same one of all parts in their order."""
-    return torch.cat(list(views), how.dimension) if how else views[0]

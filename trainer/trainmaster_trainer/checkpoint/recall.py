@@ -19,7 +19,7 @@ from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import PENDING, slots_in
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
 from trainmaster_trainer.checkpoint.of_scripts import OWN
-from trainmaster_trainer.checkpoint.parts import Cut, join
+from trainmaster_trainer.checkpoint.parts import Cut
 from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
 from trainmaster_trainer.checkpoint.soundness import Oddity, complaint
 from trainmaster_trainer.checkpoint.state import State, dtype_name
@@ -159,7 +159,7 @@ def load(fitting: list[Snapshot], settings: Settings) -> State | None:
         for name, cut in parts[0].cuts.items():
             if not _fit(parts, name, cut):
                 raise SlotError(f"the parts of {name} are not those of one tensor")
-            base.tensors[name] = join([one.tensors[name] for one in parts], cut)
+            base.tensors[name] = torch.cat([one.tensors[name] for one in parts], cut.dimension)
         return State(base.tensors, base.scalars)
     except (OSError, SlotError) as error:
         log.warning("A snapshot in memory cannot be read: %s.", error)

@@ -209,18 +209,14 @@ def _dtype(text: str) -> torch.dtype:
 
 def _from_bytes(tree: dict[str, Any], raw: Tensor) -> Any:
     shape = tuple(map(int, tree["shape"]))
-    kind = _dtype(tree["dtype"]) if tree["is"] == "tensor" else np.dtype(tree["dtype"])
-    if math.prod(shape) * int(kind.itemsize) != raw.numel():
+    dtype = _dtype(tree["dtype"]) if tree["is"] == "tensor" else np.dtype(tree["dtype"])
+    if math.prod(shape) * int(dtype.itemsize) != raw.numel():
         raise ValueError("its shape is not that of its bytes")
-    if tree["is"] != "tensor":
-        dtype = np.dtype(tree["dtype"])
+    if str(dtype) in ("torch.bool", "bool") and raw.numel() and raw.max() > 1:
+        raise ValueError("it holds truth values that are neither")
+    if isinstance(dtype, np.dtype):
         if dtype.kind not in _NUMBERS:
             raise ValueError(f"{tree['dtype']!r:.40} is no number")
-        if dtype.kind == "b" and raw.numel() and raw.max() > 1:
-            raise ValueError("it holds truth values that are neither")
         array = np.frombuffer(raw.numpy().tobytes(), dtype=dtype).reshape(shape)
         return array[()] if tree["is"] == "number" else array.copy()
-    dtype = _dtype(tree["dtype"])
-    if dtype == torch.bool and raw.numel() and raw.max() > 1:
-        raise ValueError("it holds truth values that are neither")
     return raw.clone().view(dtype).reshape(shape) if raw.numel() else torch.empty(shape, dtype=dtype)
