@@ -80,8 +80,9 @@ def test_jitter_is_no_hang(command: Command) -> None:
 
 
 def test_a_slow_save_is_no_hang(command: Command) -> None:
-    """Ranks that have done their part wait for those that have not."""
-    job = a_stuck_job("SlowToSave", save_seconds=5.0)
+    """Ranks that have done their part wait for those that have not, for longer than for a step."""
+    job = a_stuck_job("SlowToSave", save_at=50, save_seconds=QUIET_SECONDS + 4)
+    job["spec"]["checkpoint"]["memoryEverySteps"] = 0  # else its state is taken as part of the step
     job["spec"]["training"]["steps"] = 60
     assert command.start(job).end() == 0
     assert command.status["restartCount"] == 0

@@ -45,17 +45,21 @@ class Stuck(Small):  # type: ignore[misc]
 
 
 class SlowToSave(Stuck):
-    """One rank's part of a checkpoint takes its time, and its peers wait for it in the next step."""
+    """One rank takes its time for its part of the checkpoint of step `save_at`; its peers wait in the next step."""
 
-    def __init__(self, save_seconds: float, **more: Any) -> None:
+    def __init__(self, save_at: int, save_seconds: float, **more: Any) -> None:
         super().__init__(**more)
-        self.save_seconds = save_seconds
+        self.save_at, self.save_seconds = save_at, save_seconds
 
     @override
     def model(self) -> torch.nn.Module:
+        def slow(*_: object) -> None:
+            """Take long once: the start, and copies kept in memory, ask for the state as well."""
+            time.sleep(self.save_seconds if self.calls == self.save_at else 0)
+
         model: torch.nn.Module = super().model()
         if self.mine:
-            model.register_state_dict_post_hook(lambda *_: time.sleep(self.save_seconds))  # type: ignore[no-untyped-call]
+            model.register_state_dict_post_hook(slow)  # type: ignore[no-untyped-call]
         return model
 
 

@@ -59,7 +59,7 @@ def test_a_killed_rank_costs_no_completed_step(new_job: NewJob, task: str) -> No
 
 
 def test_a_replaced_pod_gets_the_state_from_a_live_one(new_job: NewJob) -> None:
-    plan = {"steps": 40, "arguments": {"seconds": 0.005}, "checkpoint_shared": False}
+    plan = {"steps": 40, "arguments": {"seconds": 0.015}, "checkpoint_shared": False}
     undisturbed = new_job("undisturbed", **plan).run(2, ranks_per_pod=1)
     job = remembering(new_job("lost", **plan, **RARE))
     running = job.start(2, ranks_per_pod=1)
@@ -89,7 +89,7 @@ def test_lines_that_somebody_has_deleted_are_not_made_up(new_job: NewJob) -> Non
 
 
 def test_a_group_of_another_size_goes_on_from_memory(new_job: NewJob) -> None:
-    plan = {"steps": 30, "arguments": {"seconds": 0.005}}
+    plan = {"steps": 30, "arguments": {"seconds": 0.015}}
     undisturbed = new_job("undisturbed", **plan).run(2)
     job = remembering(new_job("resized", **plan, **RARE))
     running = job.start(2, ranks_per_pod=2)
@@ -115,7 +115,7 @@ def test_ranks_that_run_apart_between_meetings_go_on_from_the_last_one(new_job: 
 
 
 def test_nothing_of_another_job_or_model_is_taken(new_job: NewJob) -> None:
-    job = remembering(new_job("first", steps=30, arguments={"seconds": 0.005}, **RARE))
+    job = remembering(new_job("first", steps=30, arguments={"seconds": 0.015}, **RARE))
     running = job.start(1)
     running.reach(10)
     running.kill()
@@ -130,7 +130,7 @@ def test_nothing_of_another_job_or_model_is_taken(new_job: NewJob) -> None:
 
 def test_a_dataset_of_another_length_is_a_configuration_error(new_job: NewJob) -> None:
     plan = {"steps": 40, "task": "late_tasks:Arriving", **RARE}
-    job = remembering(new_job(arguments={"samples": 100, "seconds": 0.005}, **plan))
+    job = remembering(new_job(arguments={"samples": 100, "seconds": 0.015}, **plan))
     running = job.start(2)
     running.reach(10)
     running.kill()
@@ -142,7 +142,7 @@ def test_a_dataset_of_another_length_is_a_configuration_error(new_job: NewJob) -
 
 def test_a_branch_that_was_given_up_is_never_taken(new_job: NewJob) -> None:
     """Attempt 1 reached step 12 or more, attempt 2 went on from step 4 without its memory: 12 never happened."""
-    job = remembering(new_job(steps=30, arguments={"seconds": 0.005}, checkpoint_every=4, memory_every=1))
+    job = remembering(new_job(steps=30, arguments={"seconds": 0.015}, checkpoint_every=4, memory_every=1))
     running = job.start(1)
     running.reach(14)
     running.kill()
