@@ -84,6 +84,15 @@ def test_what_is_no_schedule_of_steps_is_refused(schedule: Any, words: str) -> N
         rates_of(schedule)
 
 
+def test_a_schedule_that_is_shorter_than_the_training_is_refused_with_the_cure() -> None:
+    rates, optimizer = rates_of(lambda one: lr_scheduler.OneCycleLR(one, 0.1, total_steps=5))
+    with pytest.raises(ConfigurationError, match=r"OneCycleLR, takes no further step: .*spec\.training\.steps"):
+        walked(rates, optimizer, 9)
+    own, optimizer = rates_of(lambda one: lr_scheduler.LambdaLR(one, lambda step: 1.0 if step < 2 else float("a")))
+    with pytest.raises(ValueError, match="could not convert"):
+        walked(own, optimizer, 5)
+
+
 def test_several_optimizers_are_refused_with_the_cure() -> None:
     class Given(Digits):
         @override

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -48,9 +50,21 @@ class Schedule:
         return self._scheduler is not None
 
     def advance(self) -> None:
-        """Set the rates for the next step: those of the scheduler's beginning for the first."""
+        """Set the rates for the next step: those of the scheduler's beginning for the first.
+
+        Raises:
+            ConfigurationError: it was made for fewer steps, as OneCycleLR is for a number of them.
+        """
         if self._scheduler is not None and self._begun:
-            self._scheduler.step()
+            try:
+                self._scheduler.step()
+            except ValueError as error:
+                if not _is_torchs(error):
+                    raise
+                raise ConfigurationError(
+                    f"spec.training.task: the scheduler of {self._name}, {type(self._scheduler).__name__}, takes no "
+                    f"further step: {error}. Make it for as many steps as the training has (spec.training.steps)."
+                ) from error
         self._begun = True
 
     def state(self) -> dict[str, Any]:
@@ -83,6 +97,12 @@ class Schedule:
         self._begun = bool(saved["begun"])
         for group, rate in zip(self._optimizer.param_groups, saved["rates"], strict=True):
             group["lr"] = group["lr"].new_tensor(rate) if isinstance(group["lr"], Tensor) else rate
+
+
+def _is_torchs(error: Exception) -> bool:
+    """Return whether it was raised by a scheduler of torch, and not by a function that it was given."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return bool(frame.f_globals.get("__name__") == torch.optim.lr_scheduler.__name__)
 
 
 def _plain(value: Any) -> Any:
