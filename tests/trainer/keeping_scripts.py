@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -160,16 +161,19 @@ def sharded(group: Group, until: int) -> Answer:
     return {"done": done, "numbers": torch.cat([one.detach().reshape(-1) for one in whole]).tolist()}
 
 
-def replicated(group: Group, until: int, seconds: float = 0.0, dies: Sequence[int] = ()) -> Answer:
+def replicated(group: Group, until: int, seconds: float = 0.0, dies: Sequence[int] = (), grows: int = 0) -> Answer:
     """Train in steps of so many seconds; rank 1 takes half of them when rank 0 waits for it already.
 
-    `dies`: which rank kills itself, in which step, and at which line of those that keep its state.
+    `dies`: which rank kills itself, in which step, and at which line of those that keep its state. `grows`: in which
+    step there is more to keep, and no memory for it on rank 1.
     """
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     noise, chance = torch.Generator().manual_seed(group.rank), random.Random(group.rank)  # noqa: S311 scripts do
-    state = session.state(model=model, optimizer=optimizer, noise=noise, chance=chance)
+    loader = Loader(group.rank)
+    loader.take()
+    state = session.state(model=model, optimizer=optimizer, noise=noise, chance=chance, loader=loader)
     done = state.restore()
     for step in range(done + 1, until + 1):
         optimizer.zero_grad()
@@ -177,6 +181,10 @@ def replicated(group: Group, until: int, seconds: float = 0.0, dies: Sequence[in
         (model(inputs) + torch.randn(())).square().mean().backward()
         optimizer.step()
         time.sleep(seconds * (group.rank + 1) / group.world_size)
+        if step == grows:
+            loader.taken += [0.0] * 1000
+            if group.rank:
+                shutil.rmtree(os.environ[names.ENV_MEMORY])
         if [*dies[:2]] == [group.rank, step]:
             _die_at_line(dies[2])
         state.step(step)

@@ -108,3 +108,12 @@ def test_where_memory_is_short_each_snapshot_waits_for_the_neighbour(new_job: Ne
         assert len(steps) == 2
         assert passed_on(one, 0) == passed_on(one, 1) == steps
     assert steps == [6, 8]
+
+
+def test_a_rank_without_room_for_its_snapshot_tells_the_others_in_the_exchange(new_job: NewJob) -> None:
+    """None waits for it, and none takes snapshots any more that are of no use without its own."""
+    job = a_job(new_job, memory_every=1)
+    running = replicated(job, until=8, grows=4)
+    assert running.wait() == [0, 0], running.output()
+    assert "Snapshots in memory end here" in running.outputs[1].read_text()
+    assert held(job, 0)[-1].step == 4
