@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict_saver
 from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer.batch_losses import COLUMNS, MOST_STEPS
 from trainmaster_trainer.checkpoint.memory import Memory
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.data import Batch
-from trainmaster_trainer.losses import COLUMNS, MOST_STEPS
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.task import Task

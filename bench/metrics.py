@@ -58,7 +58,7 @@ def main() -> str:
     calm, scraped = [], []
     for _ in range(ROUNDS):
         calm.append(asyncio.run(_latest_turn(None)))
-        scraped.append(asyncio.run(_latest_turn(page.Page(instruments, lambda: records))))
+        scraped.append(asyncio.run(_latest_turn(page.MetricsPage(instruments, lambda: records))))
     figures = {
         "jobs": JOBS,
         "bytes": len(text),
@@ -77,10 +77,10 @@ def _record(number: int) -> JobRecord:
     return read(document)
 
 
-async def _latest_turn(scraped: page.Page | None) -> float:
+async def _latest_turn(scraped: page.MetricsPage | None) -> float:
     """Return by how many seconds the latest of all turns came late, while somebody scrapes all the time or nobody."""
 
-    async def scrape(made: page.Page) -> None:
+    async def scrape(made: page.MetricsPage) -> None:
         while True:
             await made.text()
             await asyncio.sleep(page.FRESH_SECONDS)

@@ -20,6 +20,7 @@ from typing import Any
 
 import aiohttp
 from trainmaster.wire import codec, names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import (
     CheckpointRecord,
     ErrorReport,
@@ -28,7 +29,6 @@ from trainmaster.wire.messages import (
     Orders,
     RankProgress,
 )
-from trainmaster.wire.states import AgentState, Verb
 
 from bench.operator_api import MERGE_PATCH, Api, Document, Places
 from tests.fakes.pod_agent import PodAgent

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.core.failures import budgets, classes
 from trainmaster.core.situation import obstacles
 from trainmaster.core.states import phases

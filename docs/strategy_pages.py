@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-from trainmaster.advice.pages.page import Page
+from trainmaster.advice.pages.strategy_page import StrategyPage
 from trainmaster.advice.textbook import TEXTBOOK, taxonomy
 from trainmaster.wire.strategies import module_of
 
@@ -130,7 +130,7 @@ def strategies_page() -> str:
     return "\n".join([_HEAD + "\n".join(rows), "", *_plots(""), *sections])
 
 
-def _timing(name: str, row: Page) -> str:
+def _timing(name: str, row: StrategyPage) -> str:
     other = taxonomy(name, {"update": "Sync"})
     return row.timing if other == row.taxonomy else f"{row.timing}, or synchronous"
 
@@ -141,7 +141,7 @@ def _plots(where: str) -> list[str]:
     return [f"![{told}](plots/{name}.svg)\n\n{told}\n" for name, told in drawn]
 
 
-def _section(name: str, row: Page) -> str:
+def _section(name: str, row: StrategyPage) -> str:
     source = module_of(name)
     source += "" if (FOLDER / _SOURCES / source).is_dir() else ".py"
     lines = [

@@ -17,8 +17,8 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.observed import Ending, Obstacle, Replica, ReplicaPhase
 from trainmaster.wire import messages, names
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import ErrorReport, ExitReport, Heartbeat, RankProgress, Rendezvous, Roster
-from trainmaster.wire.states import AgentState
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 TASK = {"task": "tests:Nothing", "steps": 1000, "globalBatchSize": 64}

@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from trainmaster_trainer.collectives.driver import Driver
 from trainmaster_trainer.collectives.hierarchical import Hierarchical
-from trainmaster_trainer.collectives.links import Links
 from trainmaster_trainer.collectives.reducer import Reducer
 from trainmaster_trainer.collectives.ring import Ring
+from trainmaster_trainer.collectives.tensor_links import TensorLinks
 
 _NETWORK = 0x40000000  # CLONE_NEWNET
 
@@ -56,13 +56,13 @@ def _become_rank(*arguments: Any) -> None:
 def _contestants(rank: int, world: int, each: int) -> dict[str, Reducer]:
     """Hierarchical only where hosts have several ranks: it adds up inside a host first, over loopback here."""
     found: dict[str, Reducer] = {
-        "driver": Driver(Links(), range(world), rank),
-        "ring": Ring(Links(), range(world), rank),
+        "driver": Driver(TensorLinks(), range(world), rank),
+        "ring": Ring(TensorLinks(), range(world), rank),
     }
     if each > 1:
         first = rank - rank % each
-        inside = Driver(Links(), range(first, first + each), rank)
-        between = Ring(Links(), range(0, world, each), rank) if rank == first and world > each else None
+        inside = Driver(TensorLinks(), range(first, first + each), rank)
+        between = Ring(TensorLinks(), range(0, world, each), rank) if rank == first and world > each else None
         found["hierarchical"] = Hierarchical(inside, between)
     return found
 

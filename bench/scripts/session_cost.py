@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 from trainmaster.wire import codec, names
-from trainmaster.wire.progress import ProgressFile
+from trainmaster.wire.progress_page import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import session
 from trainmaster_trainer.agent import optimizer_steps

@@ -18,19 +18,19 @@ from aiohttp import hdrs, web
 
 from trainmaster.core.situation.credible import believed, doubt
 from trainmaster.core.states.observed import Replica, silent_after
-from trainmaster.listening.connection import connection_of
+from trainmaster.listening.http_connection import connection_of
+from trainmaster.log_rate import LogRate
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
-from trainmaster.seldom import Seldom
 from trainmaster.wire import codec, names
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import Heartbeat, Orders, digest_of
 from trainmaster.wire.printable import printable
-from trainmaster.wire.states import Verb
 
 log = logging.getLogger("trainmaster.intake")
 
 
-class RefusedError(Exception):
+class HeartbeatRefusedError(Exception):
     """Report a heartbeat that is not believed. The text says why; the status is 401 where the token is invalid."""
 
     def __init__(self, why: str, status: HTTPStatus = HTTPStatus.FORBIDDEN) -> None:
@@ -80,7 +80,7 @@ class Posted:
     body: bytes
 
     @classmethod
-    def of(cls, orders: Orders) -> "Posted":
+    def encoded(cls, orders: Orders) -> "Posted":
         """Return these orders, ready to be sent."""
         body = codec.encode(orders)
         return cls(orders, digest_of(body), body)
@@ -124,7 +124,7 @@ class Intake:
         self._allowances: dict[str, Allowance] = {}
         self._parsing = asyncio.Lock()  # of large bodies
         self._last_refusal: tuple[str, str] | None = None
-        self._seldom = Seldom()
+        self._seldom = LogRate()
         self._newest: Posted | None = None
 
     def heartbeat(self, uid: str) -> Heartbeat | None:
@@ -146,7 +146,7 @@ class Intake:
         """Give the agent its orders at its next heartbeat, or now if it waits for an answer."""
         # A decision gives the same orders to all agents of a job, one after the other.
         if self._newest is None or self._newest.orders is not orders:
-            self._newest = Posted.of(orders)
+            self._newest = Posted.encoded(orders)
         record, posted = self._records.setdefault(uid, AgentRecord()), self._newest
         if record.posted is None or record.posted.version != posted.version:
             record.posted = posted
@@ -174,7 +174,7 @@ class Intake:
             speaker.check(heartbeat)
         except codec.WireError as error:
             return web.Response(status=HTTPStatus.BAD_REQUEST, text=str(error))
-        except RefusedError as error:
+        except HeartbeatRefusedError as error:
             self._log_refusal(heartbeat or str(request.remote), str(error))
             headers = {hdrs.WWW_AUTHENTICATE: "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else None
             return web.Response(status=error.status, text=str(error), headers=headers)
@@ -191,12 +191,16 @@ class Intake:
         if connection:
             connection.prove(speaker.uid)
         if length is None or hdrs.CONTENT_ENCODING in request.headers:
-            raise RefusedError("a heartbeat is sent as it is, with its Content-Length", HTTPStatus.LENGTH_REQUIRED)
+            raise HeartbeatRefusedError(
+                "a heartbeat is sent as it is, with its Content-Length", HTTPStatus.LENGTH_REQUIRED
+            )
         if length > names.MAX_HEARTBEAT_BYTES:
-            raise RefusedError(f"more than {names.MAX_HEARTBEAT_BYTES} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            raise HeartbeatRefusedError(
+                f"more than {names.MAX_HEARTBEAT_BYTES} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            )
         allowance = self._allowances.setdefault(speaker.uid, Allowance()) if speaker.uid else Allowance()
         if not allowance.takes(length, _now()):
-            raise RefusedError("too much at once; ask again in a second", HTTPStatus.TOO_MANY_REQUESTS)
+            raise HeartbeatRefusedError("too much at once; ask again in a second", HTTPStatus.TOO_MANY_REQUESTS)
         if connection and not connection.take_body(length):
             raise UnavailableError("too many large heartbeats at once; ask again")
         return await request.read()
@@ -272,11 +276,11 @@ def _gist(beat: Heartbeat) -> tuple[object, ...]:
 
 def _nothing_yet(heartbeat: Heartbeat) -> Posted:
     """Return orders for an agent that reports before its job was looked at: to go on as it is."""
-    return Posted.of(Orders(Verb.WAIT, heartbeat.attempt, "The operator has not looked at the job yet."))
+    return Posted.encoded(Orders(Verb.WAIT, heartbeat.attempt, "The operator has not looked at the job yet."))
 
 
 def _bearer(request: web.Request) -> str:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token or not token.isascii():
-        raise RefusedError("no bearer token", HTTPStatus.UNAUTHORIZED)
+        raise HeartbeatRefusedError("no bearer token", HTTPStatus.UNAUTHORIZED)
     return token

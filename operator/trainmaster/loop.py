@@ -17,7 +17,7 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.decide import Decision, decide
 from trainmaster.core.states.actions import Action, GiveOrders
 from trainmaster.core.states.observed import Observed
-from trainmaster.queueing import WORKED_ON, Key, Pauses, WorkQueue
+from trainmaster.queueing import WORKED_ON, Key, RetryPauses, WorkQueue
 
 log = logging.getLogger("trainmaster.loop")
 
@@ -157,25 +157,25 @@ async def _all(calls: Sequence[Callable[[], Awaitable[None]]]) -> bool:
 
 async def run(reconciler: Reconciler, queue: WorkQueue, workers: int = WORKERS) -> None:
     """Serve the queue for ever. One job's error never stops another's."""
-    pauses = Pauses()
+    pauses = RetryPauses()
     async with asyncio.TaskGroup() as group:
         for _ in range(workers):
             group.create_task(_work(reconciler, queue, pauses))
 
 
-async def _work(reconciler: Reconciler, queue: WorkQueue, pauses: Pauses) -> None:
+async def _work(reconciler: Reconciler, queue: WorkQueue, pauses: RetryPauses) -> None:
     while True:
         key = await queue.get()
         WORKED_ON.set(key)
         try:
-            delay = await _one(reconciler, key, pauses)
+            delay = await _reconcile(reconciler, key, pauses)
         finally:
             queue.done(key, reconciler.rest(key))
         if delay is not None:
             queue.add_after(key, delay)
 
 
-async def _one(reconciler: Reconciler, key: Key, pauses: Pauses) -> float | None:
+async def _reconcile(reconciler: Reconciler, key: Key, pauses: RetryPauses) -> float | None:
     """Return the seconds until the next look at the key; None where none is planned."""
     try:
         delay = await reconciler.reconcile(key)

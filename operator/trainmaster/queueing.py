@@ -139,7 +139,7 @@ class WorkQueue:
         return len(self._waiting) + sum(map(len, self._held.values()))
 
 
-class Pauses:
+class RetryPauses:
     """Hold how long to wait before a key is tried again: twice as long after each failure, up to a limit."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """A model, a machine and groups in round numbers."""
 
-from trainmaster.advice.facts import GroupFacts, MachineFacts, ModelFacts
+from trainmaster.advice.model_facts import GroupFacts, MachineFacts, ModelFacts
 from trainmaster.wire.measured import Exchange, Timing
 
 MIB = 1 << 20

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from trainmaster.advice import cost, memory
+from trainmaster.advice import cost, memory_needs
 from trainmaster.advice.cost import Candidate
 from trainmaster.wire.measured import Exchange
 
@@ -20,7 +20,7 @@ def test_a_line_never_starts_below_nothing() -> None:
 
 
 def test_a_line_of_one_point_goes_through_the_origin() -> None:
-    assert cost.line_through([(4, 8)]) == cost.Line(0, 2)
+    assert cost.line_through([(4, 8)]) == cost.CostLine(0, 2)
 
 
 def test_data_parallelism_divides_the_work_and_adds_the_exchange() -> None:
@@ -64,21 +64,21 @@ def test_a_pipeline_goes_at_the_pace_of_its_slowest_stage() -> None:
 
 @pytest.mark.parametrize("strategy", ["FullySharded", "Tensor", "Pipeline"])
 def test_splitting_the_model_divides_its_memory(strategy: str) -> None:
-    (need,) = memory.needs(strategy, {}, MODEL, a_group(4))
+    (need,) = memory_needs.needs(strategy, {}, MODEL, a_group(4))
     assert (need.parameters, need.optimizer) == (MIB, 2 * MIB)
 
 
 def test_a_data_parallel_rank_holds_everything_but_the_batch() -> None:
-    (need,) = memory.needs("AllReduce", {}, MODEL, a_group(4))
+    (need,) = memory_needs.needs("AllReduce", {}, MODEL, a_group(4))
     assert (need.parameters, need.optimizer, need.activations) == (4 * MIB, 8 * MIB, 16 * 1000)
 
 
 def test_a_rank_that_computes_in_parts_holds_the_activations_of_one() -> None:
     group = replace(a_group(4), at_once=3)
-    assert memory.needs("AllReduce", {}, MODEL, group)[0].activations == 3 * 1000
-    assert memory.needs("Tensor", {}, MODEL, group)[0].activations == 3 * 1000 / 4
+    assert memory_needs.needs("AllReduce", {}, MODEL, group)[0].activations == 3 * 1000
+    assert memory_needs.needs("Tensor", {}, MODEL, group)[0].activations == 3 * 1000 / 4
 
 
 def test_servers_hold_the_optimizer_and_workers_do_not() -> None:
-    worker, server = memory.needs("ParameterServer", {}, MODEL, a_group(4, servers=2))
+    worker, server = memory_needs.needs("ParameterServer", {}, MODEL, a_group(4, servers=2))
     assert (worker.optimizer, server.optimizer) == (0, 4 * MIB)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from trainmaster.advice.explanation import explain
-from trainmaster.advice.facts import ModelFacts
+from trainmaster.advice.model_facts import ModelFacts
 from trainmaster.advice.textbook import TEXTBOOK, taxonomy
 from trainmaster.advice.units import in_bytes, in_numbers, in_seconds
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from trainmaster.advice.explanation import explain
-from trainmaster.advice.frameworks import WORDS
-from trainmaster.cli.script_imports import hint_of
+from trainmaster.advice.framework_words import WORDS
+from trainmaster.cli.script_check import hint_of
 from trainmaster.cli.texts import headline
 
 from tests.builders import JobBuilder, a_job

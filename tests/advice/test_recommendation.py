@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from trainmaster.advice import recommendation
-from trainmaster.advice.facts import MachineFacts, ModelFacts
+from trainmaster.advice.model_facts import MachineFacts, ModelFacts
 from trainmaster.advice.recommendation import Comparison
 
 from tests.advice.samples import MIB, MODEL, a_machine

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from trainmaster.advice import traffic
-from trainmaster.advice.facts import GroupFacts
-from trainmaster.api.strategy import Strategy
+from trainmaster.advice.model_facts import GroupFacts
+from trainmaster.api.strategy_spec import StrategySpec
 from trainmaster.wire.strategies import STRATEGIES
 
 from tests.advice.samples import MODEL, a_group
@@ -114,7 +114,7 @@ def test_each_axis_of_a_mesh_has_traffic_of_its_own() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_has_a_formula_for_its_default_options(strategy: str) -> None:
     given = {"mesh": {"data": 2, "tensor": 2}} if strategy == "Mesh" else {}
-    options = Strategy.model_validate({"type": strategy, **given}).options
+    options = StrategySpec.model_validate({"type": strategy, **given}).options
     for flow in traffic.flows(strategy, options, MODEL, a_group(servers=1)):
         assert flow.sends >= 0
         assert flow.receives >= 0

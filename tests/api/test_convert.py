@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trainmaster.api.document import load
 from trainmaster.api.job import TrainingJob
 from trainmaster.cli.main import main
-from trainmaster.conversion.convert import KINDS, Converted, of_command, of_file
+from trainmaster.conversion.readers import KINDS, Converted, of_command, of_file
 from trainmaster.conversion.source import ConversionError
 
 IMAGE = "shop.example/rings:3"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from trainmaster.api.document import load
 from trainmaster.api.job import TrainingJob
-from trainmaster.core.environment import training_plan
+from trainmaster.core.replica_environment import training_plan
 
 from tests.api.changes import good_job
 

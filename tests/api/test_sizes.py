@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from trainmaster.api.document import load
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.sizes import MOST_OF_A_PLAN, MOST_OF_A_SPEC
-from trainmaster.core.environment import agent_environment
+from trainmaster.core.replica_environment import agent_environment
 from trainmaster.wire import names
 
 from tests.api.changes import changed, good_job

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import (
     MAX_RESTARTS_KEPT,
     CheckpointStatus,
     Condition,
-    Progress,
+    JobProgress,
     ReplicaStatus,
     RestartRecord,
     TrainingJobStatus,
@@ -32,7 +32,7 @@ FULL = TrainingJobStatus(
     incarnations={"worker-0": 1},
     start_time=NOON,
     running_time=NOON,
-    progress=Progress(step=120, total_steps=500, loss=0.123456, samples_per_second=1000.0, eta="3m"),
+    progress=JobProgress(step=120, total_steps=500, loss=0.123456, samples_per_second=1000.0, eta="3m"),
     checkpoint=CheckpointStatus(step=100, time=NOON, sha256="ab"),
     replicas=ReplicaStatus(ready=3, desired=4, selector="trainmaster.dev/job=a"),
     restart_count=1,
@@ -80,7 +80,7 @@ def test_rubbish_is_left_out() -> None:
     assert status.attempt == 3
     assert status.incarnations == {"worker-1": 2}
     assert [condition.type for condition in status.conditions] == ["B"]
-    assert status.progress == Progress(step=0, total_steps=5)
+    assert status.progress == JobProgress(step=0, total_steps=5)
     assert status.checkpoint is None
 
 
@@ -102,7 +102,7 @@ def test_the_ledger_keeps_the_newest() -> None:
 
 def test_writes_do_not_bounce() -> None:
     """NaN and long tracebacks come from training code; a status write must not fail for them."""
-    progress = Progress(step=1, loss=math.nan, samples_per_second=math.inf)
+    progress = JobProgress(step=1, loss=math.nan, samples_per_second=math.inf)
     record = RestartRecord(attempt=1, time=NOON, evidence="x" * 10_000)
 
     assert (progress.loss, progress.samples_per_second) == (None, None)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.sweep_plan import MOST_JOBS, SweepError, Trial, axis, fingerprint, trials
-from trainmaster.cli.sweep_results import Aim, Outcome, best, ending, table
+from trainmaster.cli.sweep_results import SweepAim, TrialOutcome, best, ending, table
 
 
 def planned(*words: str, count: int | None = None, seed: int = 0) -> list[Trial]:
@@ -70,10 +70,10 @@ def test_any_words_have_a_clear_end(words: list[str], count: int | None) -> None
     assert fingerprint(plan, {}) == fingerprint(list(plan), {})
 
 
-def ended(name: str, phase: str = "Succeeded", **progress: object) -> Outcome:
+def ended(name: str, phase: str = "Succeeded", **progress: object) -> TrialOutcome:
     """A trial that has ended."""
     status = TrainingJobStatus.read({"phase": phase, "progress": progress, "message": "It is over."})
-    return Outcome(Trial(name, (f"a={name}",)), phase, status)
+    return TrialOutcome(Trial(name, (f"a={name}",)), phase, status)
 
 
 def test_the_best_is_found_by_a_figure_of_whatever_kind() -> None:
@@ -84,7 +84,7 @@ def test_the_best_is_found_by_a_figure_of_whatever_kind() -> None:
         ended("s-4"),
     ]
     for metric, mode, name in (("loss", None, "s-1"), ("accuracy", None, "s-2"), ("eval accuracy", "min", "s-1")):
-        aim = Aim.of(metric, mode)
+        aim = SweepAim.for_metric(metric, mode)
         found = best(outcomes, aim)
         assert found
         assert found.trial.name == name
@@ -97,10 +97,12 @@ def test_the_best_is_found_by_a_figure_of_whatever_kind() -> None:
         peaked, status=TrainingJobStatus.read({**peaked.status.to_dict(), "evaluations": points})
     )
     for best_of_run, name in ((False, "s-2"), (True, "s-5")):
-        found = best([*outcomes, peaked], Aim.of("accuracy", None, best_of_run=best_of_run))
+        found = best([*outcomes, peaked], SweepAim.for_metric("accuracy", None, best_of_run=best_of_run))
         assert found
         assert found.trial.name == name
-    rows = [line.split()[0] for line in table(outcomes, Aim.of("loss", None))]
+    rows = [line.split()[0] for line in table(outcomes, SweepAim.for_metric("loss", None))]
     assert rows == ["NAME", "s-1", "s-2", "s-3", "s-4"]
-    assert "They have accuracy, loss" in ending(outcomes, Aim.of("accuracie", None), [])[0]
-    assert ending([ended("s-1", "Failed")], Aim.of("loss", None), []) == ["None of 1 has succeeded. s-1: It is over."]
+    assert "They have accuracy, loss" in ending(outcomes, SweepAim.for_metric("accuracie", None), [])[0]
+    assert ending([ended("s-1", "Failed")], SweepAim.for_metric("loss", None), []) == [
+        "None of 1 has succeeded. s-1: It is over."
+    ]

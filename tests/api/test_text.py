@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from trainmaster.api import text
+from trainmaster.api import yaml_text
 from trainmaster.api.document import load, load_file
 from trainmaster.api.problem import Problem
 
@@ -55,7 +55,7 @@ AS_KUBECTL: dict[str, Any] = {
 @pytest.mark.parametrize(("written", "meant"), AS_KUBECTL.items(), ids=AS_KUBECTL.keys())
 def test_values_as_kubectl_reads_them(written: str, meant: Any) -> None:
     """The same file must train the same way on a laptop and on a cluster."""
-    (document,) = text.read(f"a: {written}\n".encode())
+    (document,) = yaml_text.read(f"a: {written}\n".encode())
 
     assert not document.problems
     assert document.data == {"a": meant}
@@ -64,14 +64,14 @@ def test_values_as_kubectl_reads_them(written: str, meant: Any) -> None:
 
 def test_keys_are_texts() -> None:
     """As kubectl makes them."""
-    (document,) = text.read(b"1: a\non: b\n~: c\n1.5: d\n")
+    (document,) = yaml_text.read(b"1: a\non: b\n~: c\n1.5: d\n")
 
     assert document.data == {"1": "a", "true": "b", "~": "c", "1.5": "d"}
 
 
 def test_aliases_and_merges() -> None:
     """Honest uses work: what stands beside << wins, and of a list of sources the first."""
-    (document,) = text.read(b"a: &a {x: 1, v: 1}\nb: &b {v: 2, z: 2}\nc: {<<: [*a, *b], x: 0}\nd: *a\n")
+    (document,) = yaml_text.read(b"a: &a {x: 1, v: 1}\nb: &b {v: 2, z: 2}\nc: {<<: [*a, *b], x: 0}\nd: *a\n")
 
     assert document.data["c"] == {"x": 0, "v": 1, "z": 2}
     assert document.data["d"] == {"x": 1, "v": 1}
@@ -118,7 +118,7 @@ LAUGHS = "\n".join(
         (b"kind: TrainingJob\na: .nan\n", 2, "a number that JSON cannot hold"),
         (b"kind: TrainingJob\n? [a, b]\n: c\n", 2, "a key must be a word"),
         (b"kind: TrainingJob\n<<: 3\n", 2, "<< takes an object"),
-        (b"a" * (text.MAX_BYTES + 1), 1, "larger than 256 KiB"),
+        (b"a" * (yaml_text.MAX_BYTES + 1), 1, "larger than 256 KiB"),
         (b"--- a\n" * 30_000, 1, "not an object"),
         (b'kind: TrainingJob\na: "\\ud800"\n', 2, "half a character"),
         (b'kind: TrainingJob\n"\\x1b[31m": 1\n', 2, "there is no field \\x1b[31m here"),

@@ -9,8 +9,8 @@ from typing import Any
 
 import kopf
 from aiohttp import web
+from trainmaster.cluster.api_connection import ApiConnection
 from trainmaster.cluster.client import Client
-from trainmaster.cluster.connection import Connection
 
 Document = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -28,7 +28,7 @@ async def served(handler: Handler) -> AsyncIterator[Client]:
     port = runner.addresses[0][1]
     loaded = itertools.count(1)
     server = f"http://127.0.0.1:{port}"
-    client = Client(Connection(lambda: kopf.ConnectionInfo(server=server, token=f"token-{next(loaded)}")))
+    client = Client(ApiConnection(lambda: kopf.ConnectionInfo(server=server, token=f"token-{next(loaded)}")))
     await client.open()
     try:
         yield client

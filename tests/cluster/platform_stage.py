@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-from trainmaster.cluster import jobs, objects, pods
+from trainmaster.cluster import job_objects, jobs, pod_reading
 from trainmaster.cluster.cache import Cache
+from trainmaster.cluster.cluster_platform import Caches, ClusterPlatform
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.platform import Caches, ClusterPlatform
-from trainmaster.cluster.reporting import Reporter
+from trainmaster.cluster.reporting import EventReporter
 from trainmaster.core.states.observed import Observed, Obstacle
 from trainmaster.intake import Intake, Speaker
 from trainmaster.queueing import Key
@@ -45,7 +45,7 @@ class Stage:
         self.asked: list[str] = []
         self.version = 0
         self.jobs = Cache(jobs.read, lambda record: record.key, _ignore)
-        self.pods = Cache(pods.read, lambda record: record.job, _ignore)
+        self.pods = Cache(pod_reading.read, lambda record: record.job, _ignore)
         self.intake = Intake(_anybody, _ignore)
 
     def see(self, job: JobBuilder) -> None:
@@ -75,11 +75,11 @@ class Stage:
     async def platform(self) -> AsyncIterator[ClusterPlatform]:
         """As the loop sees it."""
         async with served(self.answer) as client:
-            services = Cache(objects.read, lambda record: record.job, _ignore)
+            services = Cache(job_objects.read, lambda record: record.job, _ignore)
             caches = Caches(self.jobs, self.pods, {"Service": services}, lambda _: True)
             settings = PodSettings("http://operator", "trainer:1")
             yield ClusterPlatform(
-                client, caches, intake=self.intake, reporter=Reporter(client), settings=settings, wake=_ignore
+                client, caches, intake=self.intake, reporter=EventReporter(client), settings=settings, wake=_ignore
             )
 
 

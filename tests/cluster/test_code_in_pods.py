@@ -5,7 +5,7 @@ from typing import Any
 from trainmaster.cluster import manifests
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.wire import codec, names
-from trainmaster.wire.sources import ENV_SECRET, Packages
+from trainmaster.wire.sources import ENV_SECRET, PackageSource
 from trainmaster.wire.training import TrainingPlan
 
 from tests.builders import TASK, JobBuilder, a_job
@@ -72,4 +72,4 @@ def test_wheels_of_a_claim_are_mounted_read_only() -> None:
     (volume,) = [one for one in pod["volumes"] if one["name"] == "trainmaster-wheels"]
     assert volume["persistentVolumeClaim"] == {"claimName": "wheels", "readOnly": True}
     packages = codec.decode(TrainingPlan, the_variables(pod)[names.ENV_TRAINING]).packages
-    assert packages == Packages(("timm==1.0.19",), None, "/run/trainmaster/wheels")
+    assert packages == PackageSource(("timm==1.0.19",), None, "/run/trainmaster/wheels")

@@ -9,8 +9,8 @@ from typing import Any
 import kopf
 import pytest
 import yaml
-from trainmaster.cluster import connection
-from trainmaster.cluster.connection import Connection, login
+from trainmaster.cluster import api_connection
+from trainmaster.cluster.api_connection import ApiConnection, login
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def in_a_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(connection, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(api_connection, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     (tmp_path / "token").write_text("first\n")
@@ -42,26 +42,26 @@ def kubeconfig(folder: Path, monkeypatch: pytest.MonkeyPatch, **user: Any) -> No
 
 
 def test_in_a_pod_by_address_and_token(in_a_pod: Path) -> None:
-    found = Connection()
+    found = ApiConnection()
     assert found.server == "https://10.96.0.1:443"
     assert found.headers() == {"Authorization": "Bearer first"}
 
 
 def test_in_a_pod_with_ipv6(in_a_pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    assert Connection().server == "https://[fd00::1]:443"
+    assert ApiConnection().server == "https://[fd00::1]:443"
 
 
 def test_a_token_that_the_kubelet_replaced(in_a_pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Connection()
+    found = ApiConnection()
     (in_a_pod / "token").write_text("second")
     assert found.headers() == {"Authorization": "Bearer first"}, "not at every request"
-    monkeypatch.setattr(connection, "TOKEN_SECONDS", -1.0)
+    monkeypatch.setattr(api_connection, "TOKEN_SECONDS", -1.0)
     assert found.headers() == {"Authorization": "Bearer second"}
 
 
 def test_a_token_that_cannot_be_read_again_is_kept(in_a_pod: Path) -> None:
-    found = Connection()
+    found = ApiConnection()
     (in_a_pod / "token").unlink()
     found.refresh()
     assert found.headers() == {"Authorization": "Bearer first"}
@@ -69,7 +69,7 @@ def test_a_token_that_cannot_be_read_again_is_kept(in_a_pod: Path) -> None:
 
 def test_a_kubeconfig_with_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubeconfig(tmp_path, monkeypatch, token="t")
-    found = Connection()
+    found = ApiConnection()
     assert (found.server, found.headers()) == ("https://somewhere:6443", {"Authorization": "Bearer t"})
 
 
@@ -86,7 +86,7 @@ def test_a_kubeconfig_with_a_program_to_log_in(tmp_path: Path, monkeypatch: pyte
     program = {"command": "echo", "args": [answer], "apiVersion": version, "interactiveMode": "Never"}
     kubeconfig(tmp_path, monkeypatch, exec=program)
     # A process of its own: the official client reads KUBECONFIG when it is imported.
-    script = "from trainmaster.cluster.connection import Connection; print(Connection().headers())"
+    script = "from trainmaster.cluster.api_connection import ApiConnection; print(ApiConnection().headers())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=200)
     assert done.stdout.strip() == "{'Authorization': 'Bearer made'}"
 
@@ -98,9 +98,9 @@ def test_a_broken_kubeconfig_is_said_and_no_traceback(
     (tmp_path / "kubeconfig").write_text(content)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     with pytest.raises(kopf.LoginError):
-        Connection()
+        ApiConnection()
 
 
 def test_nothing_at_all() -> None:
     with pytest.raises(kopf.LoginError, match="KUBECONFIG"):
-        Connection()
+        ApiConnection()

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from trainmaster.cluster.client import Cause
+from trainmaster.cluster.client import StatusCause
 from trainmaster.cluster.defaults import are_to_blame
 
 ABOVE = 'Invalid value: "500m": must be less than or equal to cpu limit of 200m'
-REQUESTS = Cause("spec.containers[0].resources.requests", "FieldValueInvalid", ABOVE)
-BAD_LABEL = Cause("spec.nodeSelector[zone]", "FieldValueInvalid", "Invalid value")
-ADDED = Cause("spec.containers[1].image", "FieldValueInvalid", "Invalid value: nonsense")
+REQUESTS = StatusCause("spec.containers[0].resources.requests", "FieldValueInvalid", ABOVE)
+BAD_LABEL = StatusCause("spec.nodeSelector[zone]", "FieldValueInvalid", "Invalid value")
+ADDED = StatusCause("spec.containers[1].image", "FieldValueInvalid", "Invalid value: nonsense")
 
 
 def a_pod(**resources: Any) -> dict[str, Any]:
@@ -27,9 +27,11 @@ def a_pod(**resources: Any) -> dict[str, Any]:
         ((ADDED._replace(reason="FieldValueRequired"),), a_pod(), False),
         ((BAD_LABEL,), a_pod(), False),
         ((REQUESTS, BAD_LABEL), a_pod(requests={"cpu": "500m"}), False),
-        ((Cause("", "", "no field"),), a_pod(), False),
+        ((StatusCause("", "", "no field"),), a_pod(), False),
         ((), a_pod(), False),
     ],
 )
-def test_only_what_was_added_is_the_namespaces(causes: tuple[Cause, ...], sent: dict[str, Any], added: bool) -> None:
+def test_only_what_was_added_is_the_namespaces(
+    causes: tuple[StatusCause, ...], sent: dict[str, Any], added: bool
+) -> None:
     assert are_to_blame(causes, sent) is added

@@ -4,8 +4,8 @@ import signal
 
 import pytest
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import ExitReport
-from trainmaster.wire.states import AgentState
 
 from .agents import Agent
 from .apiserver import Document

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainmaster.cli import main as program
-from trainmaster.cli.helping import GROUPS
+from trainmaster.cli.help_texts import GROUPS
 from trainmaster.cli.main import main
 
 from tools.onebox import binaries

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 from trainmaster.wire import names
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 from .agents import Agent
 from .apiserver import Document

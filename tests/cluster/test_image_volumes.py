@@ -1,7 +1,7 @@
 """A node whose container runtime mounts no images says something else, and is named for what it lacks."""
 
 import pytest
-from trainmaster.cluster import pods
+from trainmaster.cluster import pod_reading
 from trainmaster.core.situation.obstacles import sentence
 
 from .test_pods import a_pod, waiting, waits
@@ -16,14 +16,14 @@ NO_IMAGE_VOLUMES = [
 @pytest.mark.parametrize("said", NO_IMAGE_VOLUMES)
 def test_a_runtime_without_image_volumes_is_named(said: str) -> None:
     pod = a_pod({"phase": "Pending", "containerStatuses": waiting("CreateContainerError", said)})
-    told = pods.read(pod).replica.obstacle
+    told = pod_reading.read(pod).replica.obstacle
     assert told == waits("CreateContainerError", said), "the pod has no image volume"
     pod["spec"]["volumes"] = [{"name": "trainmaster-bundle", "image": {"reference": "registry.example/code@sha256:0"}}]
-    told = pods.read(pod).replica.obstacle
+    told = pod_reading.read(pod).replica.obstacle
     assert told is not None
     assert told.reason == "ImageNotMounted"
     assert "cannot mount an image: containerd 2.1 or CRI-O 1.31 is needed" in told.message
     assert "5f2c" not in told.message, "it is another one at each try"
     assert "Bring the code by spec.training.code.url or git" in sentence(told)
     pod["status"]["containerStatuses"] = waiting("CreateContainerError", "no such device")
-    assert pods.read(pod).replica.obstacle == waits("CreateContainerError", "no such device")
+    assert pod_reading.read(pod).replica.obstacle == waits("CreateContainerError", "no such device")

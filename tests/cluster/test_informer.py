@@ -15,7 +15,7 @@ from trainmaster.cluster import informer as informer_module
 from trainmaster.cluster import jobs
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.controller import Address, Controller, Options
+from trainmaster.cluster.controller import Address, Controller, OperatorOptions
 from trainmaster.cluster.informer import Informer
 
 from .fake_server import Document, Watch, refusal, served
@@ -226,7 +226,9 @@ async def test_a_namespace_that_is_not_ours_to_read_keeps_no_other_waiting() -> 
         return await Watch(request).silence() if "watch" in request.query else listing(5)
 
     anywhere = Address("127.0.0.1", 0)
-    options = Options(PodSettings("http://operator", "trainer:1"), ("a", "b"), listen=anywhere, readiness=anywhere)
+    options = OperatorOptions(
+        PodSettings("http://operator", "trainer:1"), ("a", "b"), listen=anywhere, readiness=anywhere
+    )
     async with served(handler) as client, asyncio.timeout(100):
         controller = Controller(options, client._connection)
         await controller.start()

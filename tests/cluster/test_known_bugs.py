@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 import pytest
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.cluster import cache, platform
+from trainmaster.cluster import cache, cluster_platform
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.client import Client
+from trainmaster.cluster.cluster_platform import ClusterPlatform
 from trainmaster.cluster.informer import Informer
-from trainmaster.cluster.platform import ClusterPlatform
 from trainmaster.loop import ConflictError, UnavailableError
 
 from tests.peer_bugs import seen_by
@@ -80,7 +80,7 @@ def a_status_is_written_over_a_newer_one_sieve(patch: pytest.MonkeyPatch) -> Non
     write = ClusterPlatform.write_status
 
     async def blind(self: ClusterPlatform, job: TrainingJob, status: TrainingJobStatus) -> None:
-        version = (await self._client.get(platform.job_path(job)))["metadata"]["resourceVersion"]
+        version = (await self._client.get(cluster_platform.job_path(job)))["metadata"]["resourceVersion"]
         metadata = job.metadata.model_copy(update={"resource_version": version})
         await write(self, job.model_copy(update={"metadata": metadata}), status)
 

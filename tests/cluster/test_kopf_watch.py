@@ -10,12 +10,12 @@ import kopf
 import pytest
 from aiohttp import web
 from trainmaster.cluster import informer as informer_module
-from trainmaster.cluster import sweep as sweep_module
+from trainmaster.cluster import job_sweep as sweep_module
 from trainmaster.cluster import watch_session
-from trainmaster.cluster.connection import Connection
+from trainmaster.cluster.api_connection import ApiConnection
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.controller import Address, Controller, Options
-from trainmaster.cluster.operator import Operator
+from trainmaster.cluster.controller import Address, Controller, OperatorOptions
+from trainmaster.cluster.kopf_handlers import Operator
 from trainmaster.wire import names
 
 from .apiserver import ApiServer, Document, free_port
@@ -43,9 +43,11 @@ class Stage:
         self.path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLURAL}"
         self._namespace = namespace
         login = kopf.ConnectionInfo(server=proxy.url, token=server.token)
-        connection = Connection(lambda: login)
+        connection = ApiConnection(lambda: login)
         probes, readiness = Address("127.0.0.1", free_port()), Address("127.0.0.1", free_port())
-        options = Options(PodSettings("http://x", "trainer:1"), (namespace,), probes=probes, readiness=readiness)
+        options = OperatorOptions(
+            PodSettings("http://x", "trainer:1"), (namespace,), probes=probes, readiness=readiness
+        )
         self.controller = QuietController(options, connection)
         self.operator = Operator(options, self.controller, connection)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from trainmaster.cluster.standing import LOOK_SECONDS
-from trainmaster.wire.states import AgentState
+from trainmaster.cluster.reachability import LOOK_SECONDS
+from trainmaster.wire.agent_states import AgentState
 
 from .agents import Agent
 from .apiserver import ApiServer, Document

@@ -15,7 +15,7 @@ from trainmaster.cluster import client as client_module
 from trainmaster.cluster import lease as lease_module
 from trainmaster.cluster.client import Client, RefusalError
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.controller import Controller, Options
+from trainmaster.cluster.controller import Controller, OperatorOptions
 from trainmaster.cluster.lease import HOLD_SECONDS, LEASE_SECONDS, LOOK_SECONDS, Document, Lease, LostError, Tenure
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
@@ -277,7 +277,7 @@ async def test_a_server_that_asks_for_a_long_pause_costs_no_lease() -> None:
 
     async with served(handler) as client:
         controller = Controller(
-            Options(PodSettings("http://operator", "trainer:1"), lease=Key("lab", "lease")), client._connection
+            OperatorOptions(PodSettings("http://operator", "trainer:1"), lease=Key("lab", "lease")), client._connection
         )
         assert controller._lease
         task = asyncio.create_task(controller._lease.run())

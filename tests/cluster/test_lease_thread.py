@@ -9,8 +9,8 @@ import kopf
 import pytest
 from trainmaster.cluster import lease as lease_module
 from trainmaster.cluster import lease_thread
+from trainmaster.cluster.api_connection import ApiConnection
 from trainmaster.cluster.client import Client
-from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.lease import Document, Lease, LostError
 from trainmaster.cluster.lease_thread import LeaseThread
 from trainmaster.core.decide import decide
@@ -50,7 +50,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 @contextlib.asynccontextmanager
 async def leading(shelf: Watched, stuck_looks: int = 1000) -> AsyncIterator[tuple[LeaseThread, asyncio.Task[None]]]:
-    nowhere = Client(Connection(lambda: kopf.ConnectionInfo(server="http://127.0.0.1:1")))
+    nowhere = Client(ApiConnection(lambda: kopf.ConnectionInfo(server="http://127.0.0.1:1")))
     held = LeaseThread(Lease(shelf, "me"), nowhere, stuck_looks)
     task = asyncio.create_task(held.run())
     await asyncio.wait_for(held.leading.wait(), PATIENCE_SECONDS)
@@ -100,6 +100,6 @@ async def test_it_is_kept_until_all_is_written_and_then_given_up(shelf: Watched)
 
 
 async def test_one_that_never_ran_has_nothing_to_release(shelf: Watched) -> None:
-    nowhere = Client(Connection(lambda: kopf.ConnectionInfo(server="http://127.0.0.1:1")))
+    nowhere = Client(ApiConnection(lambda: kopf.ConnectionInfo(server="http://127.0.0.1:1")))
     await LeaseThread(Lease(shelf, "me"), nowhere).release()
     assert shelf.history == []

@@ -5,10 +5,10 @@ import signal
 import time
 from typing import Any
 
-from trainmaster.core.report.status import REFRESH_SECONDS
+from trainmaster.core.report.job_status import REFRESH_SECONDS
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport
-from trainmaster.wire.states import AgentState
 
 from .agents import Agent
 from .lab import MERGE_PATCH, Lab

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 from trainmaster.api.job import TrainingJob
-from trainmaster.cluster import manifests, objects
-from trainmaster.cluster.objects import ObjectKind
-from trainmaster.cluster.platform import ClusterPlatform
+from trainmaster.cluster import job_objects, manifests
+from trainmaster.cluster.cluster_platform import ClusterPlatform
+from trainmaster.cluster.job_objects import ObjectKind
 from trainmaster.core.decide import decide
 from trainmaster.core.situation.facts import Facts
-from trainmaster.core.situation.objects import KINDS, Kind
+from trainmaster.core.situation.objects import KINDS, JobObjectKind
 from trainmaster.core.states.actions import Action, CreateReplica, DeleteObject, EnsureObject
 
 from tests.builders import NOON, a_job
@@ -31,8 +31,8 @@ def has_two_workers(facts: Facts) -> bool:
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS, KIND, Kind(wanted=has_two_workers, before_replicas=True))
-    monkeypatch.setitem(objects.TABLE, KIND, ObjectKind("/api/v1", "configmaps", config_map, watched=False))
+    monkeypatch.setitem(KINDS, KIND, JobObjectKind(wanted=has_two_workers, before_replicas=True))
+    monkeypatch.setitem(job_objects.TABLE, KIND, ObjectKind("/api/v1", "configmaps", config_map, watched=False))
 
 
 def there(owner: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ async def decided(platform: ClusterPlatform, *kinds: type[Action]) -> list[Actio
 
 
 def test_each_kind_is_a_row_of_both_tables() -> None:
-    assert set(KINDS) == set(objects.TABLE)
+    assert set(KINDS) == set(job_objects.TABLE)
 
 
 async def test_a_kind_that_is_two_rows_is_made_before_pods_known_and_deleted() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.cluster import pods
+from trainmaster.cluster import pod_reading
 from trainmaster.cluster.waiting import seconds
 from trainmaster.core.failures import failures
 from trainmaster.core.states.observed import Ending, Obstacle, Replica
@@ -38,7 +38,7 @@ def a_pod(status: Document | None = None, **metadata: Any) -> Document:
 
 
 def replica(status: Document, **metadata: Any) -> Replica:
-    return pods.read(a_pod(status, **metadata)).replica
+    return pod_reading.read(a_pod(status, **metadata)).replica
 
 
 def trainer(**state: Any) -> list[Document]:
@@ -48,13 +48,13 @@ def trainer(**state: Any) -> list[Document]:
 @pytest.mark.parametrize("role", ["worker", "parameterServer", "queen", ""])
 def test_a_pod_with_a_worker_s_labels_and_another_name_takes_no_place(role: str) -> None:
     labels = {**LABELS, names.LABEL_ROLE: role}
-    record = pods.read(a_pod({"phase": "Running"}, name="forged-0", labels=labels))
+    record = pod_reading.read(a_pod({"phase": "Running"}, name="forged-0", labels=labels))
     assert (record.replica.role, record.replica.index, record.replica.incarnation) == ("", -1, -1)
     assert (record.job, record.job_uid) == (Key("lab", "digits"), "job-1"), "it is seen, and not wanted"
 
 
 def test_who_it_is() -> None:
-    record = pods.read(a_pod({"phase": "Running", "podIP": "10.0.0.9"}))
+    record = pod_reading.read(a_pod({"phase": "Running", "podIP": "10.0.0.9"}))
     assert (record.job, record.job_uid) == (Key("lab", "digits"), "job-1")
     seen = record.replica
     assert (seen.role, seen.index, seen.incarnation) == ("worker", 1, 2)
@@ -85,7 +85,7 @@ def test_every_pod_that_a_status_can_ask_for_is_known_again(edited: int) -> None
     ],
 )
 def test_nonsense_is_nobodys_replica_and_no_error(metadata: Document) -> None:
-    record = pods.read(a_pod({}, **metadata))
+    record = pod_reading.read(a_pod({}, **metadata))
     assert record.replica.index in (-1, 1)
 
 
@@ -187,7 +187,7 @@ def test_what_may_have_killed_it_without_a_word(template: Document, code: int, s
     """Probes and hooks that fail are in the pod's events alone, which the operator may not read."""
     pod = a_pod({"phase": "Failed", "containerStatuses": trainer(terminated={"exitCode": code, "reason": "Error"})})
     pod["spec"]["containers"] = [{"name": "side", "livenessProbe": PROBE}, {"name": "trainer", **template}]
-    ended = pods.read(pod).replica
+    ended = pod_reading.read(pod).replica
     assert ended.ending is not None
     assert ended.ending.suspect.startswith(suspect)
     assert bool(ended.ending.suspect) is bool(suspect)
@@ -368,7 +368,7 @@ def test_how_far_a_pod_is_that_reports_no_failure(status: Document, reason: str,
     sidecars = [{"name": "fetch"}, {"name": "mesh", "restartPolicy": "Always"}]
     pod = a_pod({"phase": "Pending", **status})
     pod["spec"] = {**pod.get("spec", {}), "nodeName": "node-1", "initContainers": sidecars}
-    told = pods.read(pod).replica.obstacle
+    told = pod_reading.read(pod).replica.obstacle
     assert told is not None
     assert (told.reason, told.since) == (reason, seconds(f"2026-03-01T12:00:0{second}Z"))
     assert words in told.message
@@ -378,7 +378,7 @@ def test_a_pod_that_no_scheduler_looks_at_is_told_with_the_schedulers_name() -> 
     """It has no condition at all, for as long as nobody starts that scheduler or corrects the name."""
     pod = a_pod({"phase": "Pending"})
     pod["spec"] = {"schedulerName": "volcanoo"}
-    told = pods.read(pod).replica.obstacle
+    told = pod_reading.read(pod).replica.obstacle
     assert told is not None
     assert (told.reason, told.since) == ("NotScheduled", 1772366400.0)
     assert "scheduler volcanoo has not looked at the pod digits-worker-1-2" in told.message

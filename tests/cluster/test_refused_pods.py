@@ -12,8 +12,8 @@ from trainmaster.core.states.actions import Action, CreateReplica, DeleteReplica
 from trainmaster.core.states.observed import Obstacle
 from trainmaster.loop import UnavailableError
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import Orders
-from trainmaster.wire.states import Verb
 
 from tests.builders import a_job
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from trainmaster.cluster.shelter import sheltered
+from trainmaster.cluster.variable_renaming import sheltered
 from trainmaster.wire import names
 
 from tests.builders import a_job

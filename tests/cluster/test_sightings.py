@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from trainmaster.cluster.platform import ClusterPlatform
+from trainmaster.cluster.cluster_platform import ClusterPlatform
 from trainmaster.cluster.waiting import seconds
 from trainmaster.core.decide import Decision, decide
 from trainmaster.core.states.observed import Obstacle

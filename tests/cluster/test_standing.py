@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from aiohttp import web
-from trainmaster.cluster import standing
+from trainmaster.cluster import reachability
 from trainmaster.cluster.lease import LostError
-from trainmaster.cluster.standing import Standing
+from trainmaster.cluster.reachability import Reachability
 from trainmaster.queueing import Key
 
 from .fake_server import Document, refusal, served
@@ -31,7 +31,7 @@ async def looks(answers: list[web.Response | Document], leads: bool = True, seco
         return now if isinstance(now, web.Response) else web.json_response(now)
 
     async with served(answer) as client:
-        watch = asyncio.create_task(Standing(client, Key("system", "one"), lambda: leads).run())
+        watch = asyncio.create_task(Reachability(client, Key("system", "one"), lambda: leads).run())
         enough = asyncio.create_task(often.wait())
         ended, _ = await asyncio.wait({watch, enough}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if watch in ended:
@@ -45,7 +45,7 @@ async def looks(answers: list[web.Response | Document], leads: bool = True, seco
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(reachability, "LOOK_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize(

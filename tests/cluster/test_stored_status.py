@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.cluster.platform import ClusterPlatform
+from trainmaster.cluster.cluster_platform import ClusterPlatform
 from trainmaster.loop import ConflictError
 
 from tests.builders import a_job

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 from .apiserver import ApiServer, Document
 from .conftest import CRD

@@ -146,7 +146,7 @@ def test_a_map_that_was_exchanged_is_not_taken_for_the_code(place: Place, run: R
     (one,) = place.maps
     path = f"/api/v1/namespaces/{place.namespace}/configmaps"
     place.server.call("DELETE", f"{path}/{one['metadata']['name']}")
-    other = bundle.compress(bundle.pack([bundle.Entry("train.py", b"evil()")]))
+    other = bundle.compress(bundle.pack([bundle.BundleEntry("train.py", b"evil()")]))
     metadata = {key: one["metadata"][key] for key in ("name", "labels", "ownerReferences")}
     data = {bundle.PART_KEY: base64.b64encode(other).decode()}
     place.server.call("POST", path, {"metadata": metadata, "binaryData": data})

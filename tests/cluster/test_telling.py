@@ -9,7 +9,7 @@ from aiohttp import web
 from trainmaster.cluster import reporting
 from trainmaster.cluster.client import AnswerError, BrokenError, RefusalError
 from trainmaster.cluster.refusals import Refusals, obstacle_of
-from trainmaster.cluster.reporting import LONGEST_NOTE, Reporter
+from trainmaster.cluster.reporting import LONGEST_NOTE, EventReporter
 from trainmaster.core.situation import obstacles
 from trainmaster.core.states.actions import PostEvent
 from trainmaster.core.states.observed import Obstacle
@@ -34,7 +34,7 @@ async def _posted(*events: PostEvent, answers: list[web.Response] | None = None)
         return answers.pop(0) if answers else web.json_response({})
 
     async with served(handler) as client:
-        reporter = Reporter(client)
+        reporter = EventReporter(client)
         for event in (*events, PostEvent("Normal", "Last", "")):
             reporter.post(JOB, event)
         task = asyncio.create_task(reporter.run())
@@ -86,13 +86,13 @@ def test_a_refusal_is_told_once_and_since_when_until_it_is_granted(monkeypatch: 
         refused.remember("job", wish, Obstacle("Forbidden", "full"))
     monkeypatch.setattr(time, "time", lambda: 200.0)
     refused.remember("job", "pods/a", Obstacle("Forbidden", "full"))
-    assert refused.of("job") == (Obstacle("Forbidden", "full", 100.0),)
+    assert refused.obstacles("job") == (Obstacle("Forbidden", "full", 100.0),)
     refused.granted("job", "pods/a")
     refused.granted("job", "pods/b")
-    assert refused.of("job") == ()
+    assert refused.obstacles("job") == ()
     refused.remember("job", "pods/a", Obstacle("Forbidden", "full"))
     refused.forget("job")
-    assert refused.of("job") == ()
+    assert refused.obstacles("job") == ()
 
 
 def test_a_wish_that_is_not_made_any_more_is_forgotten_and_one_that_stands_is_not(
@@ -105,8 +105,8 @@ def test_a_wish_that_is_not_made_any_more_is_forgotten_and_one_that_stands_is_no
         refused.remember("job", wish, Obstacle("Forbidden", "full", name=wish))
     for _ in range(9):
         now += refused.remember("job", "create pods/a", Obstacle("Forbidden", "full", name="a"))
-        assert "a" in {obstacle.name for obstacle in refused.of("job")}
-    assert [obstacle.name for obstacle in refused.of("job")] == ["a"]
+        assert "a" in {obstacle.name for obstacle in refused.obstacles("job")}
+    assert [obstacle.name for obstacle in refused.obstacles("job")] == ["a"]
 
 
 def test_what_is_withdrawn_is_a_new_wish_when_it_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,19 +115,19 @@ def test_what_is_withdrawn_is_a_new_wish_when_it_is_made_again(monkeypatch: pyte
     for wish in ("create pods/a", "delete b"):
         refused.remember("job", wish, Obstacle("Forbidden", wish))
     refused.withdraw("job", "create")
-    assert [obstacle.message for obstacle in refused.of("job")] == ["delete b"]
+    assert [obstacle.message for obstacle in refused.obstacles("job")] == ["delete b"]
     monkeypatch.setattr(time, "time", lambda: 200.0)
     assert refused.remember("job", "create pods/a", Obstacle("Forbidden", "full")) == 1.0
-    assert refused.of("job")[-1] == Obstacle("Forbidden", "full", 200.0)
+    assert refused.obstacles("job")[-1] == Obstacle("Forbidden", "full", 200.0)
 
 
 def test_what_breaks_is_told_when_it_breaks_again() -> None:
     refused = Refusals()
     assert refused.remember("job", "pods/a", Obstacle("InternalError", "no leader"), hiccup=True) == 1.0
     assert refused.rests("job", "pods/a")
-    assert refused.of("job") == ()
+    assert refused.obstacles("job") == ()
     assert refused.remember("job", "pods/a", Obstacle("InternalError", "no leader"), hiccup=True) == 2.0
-    assert [obstacle.message for obstacle in refused.of("job")] == ["no leader"]
+    assert [obstacle.message for obstacle in refused.obstacles("job")] == ["no leader"]
 
 
 WEBHOOK = 'admission webhook "quota.example.com" denied the request: no more today'

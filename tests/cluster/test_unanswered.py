@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.cluster import jobs, pods
+from trainmaster.cluster import jobs, pod_reading
 from trainmaster.cluster.cache import Cache
+from trainmaster.cluster.cluster_platform import Caches, ClusterPlatform
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.platform import Caches, ClusterPlatform
-from trainmaster.cluster.reporting import Reporter
+from trainmaster.cluster.reporting import EventReporter
 from trainmaster.intake import Intake
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
@@ -59,11 +59,11 @@ class Server:
             seen.replace("", [self.job or {}], 1)
             services: Cache[Any] = Cache(_ignore, _ignore, _ignore)
             caches = Caches(
-                seen, Cache(pods.read, lambda record: record.job, _ignore), {"Service": services}, lambda _: True
+                seen, Cache(pod_reading.read, lambda record: record.job, _ignore), {"Service": services}, lambda _: True
             )
             intake, settings = Intake(_nobody, _ignore), PodSettings("http://operator", "trainer:1")
             yield ClusterPlatform(
-                client, caches, intake=intake, reporter=Reporter(client), settings=settings, wake=_ignore
+                client, caches, intake=intake, reporter=EventReporter(client), settings=settings, wake=_ignore
             )
 
 

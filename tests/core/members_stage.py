@@ -6,8 +6,8 @@ import dataclasses
 
 from trainmaster.core.states.observed import Replica
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import Heartbeat, Member, Orders, RankProgress, Rendezvous, Roster
-from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import a_death, a_job, saying
 from tests.core.stage import Stage

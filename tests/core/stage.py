@@ -17,8 +17,8 @@ from trainmaster.core.situation import revision
 from trainmaster.core.states import actions
 from trainmaster.core.states.observed import Observed, Obstacle, Replica, ReplicaPhase
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import ExitReport, Heartbeat, Orders
-from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import NOON, JobBuilder, a_heartbeat, a_replica, failed, finished, running, saying, written
 
@@ -198,7 +198,7 @@ class Stage:
         match action:
             case actions.CreateReplica(role, index, incarnation):
                 made = a_replica(index, incarnation, role)
-                told = revision.of(self.job, role)
+                told = revision.revision_of(self.job, role)
                 self._create(dataclasses.replace(made, phase=ReplicaPhase.PENDING, revision=told))
             case actions.DeleteReplica(name, uid):
                 if name in self.replicas and self.replicas[name].uid == uid:

@@ -1,7 +1,7 @@
 """What the agents of both platforms are told: how many threads each rank computes with."""
 
 import pytest
-from trainmaster.core.environment import agent_environment
+from trainmaster.core.replica_environment import agent_environment
 from trainmaster.wire import names
 
 from tests.builders import JobBuilder, a_job

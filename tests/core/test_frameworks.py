@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.cli.job_logs import place_of_rank
-from trainmaster.core.environment import training_plan
 from trainmaster.core.failures import classes, tracebacks
 from trainmaster.core.failures.failures import of_rank
+from trainmaster.core.replica_environment import training_plan
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import ExitReport, Heartbeat
-from trainmaster.wire.states import Verb
 
 from tests.builders import JobBuilder, a_job, a_replica, a_slot
 from tests.core.stage import Stage

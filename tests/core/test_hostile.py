@@ -11,8 +11,8 @@ from trainmaster.api.model import fields_of
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.decide import decide
 from trainmaster.core.states.observed import Ending, Observed, Obstacle, Replica, ReplicaPhase
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport, RankProgress
-from trainmaster.wire.states import AgentState
 
 from tests.builders import NOON, a_heartbeat, a_job, a_replica, saying
 

@@ -12,8 +12,8 @@ from trainmaster.core.failures import classes
 from trainmaster.core.states import phases
 from trainmaster.core.states.actions import CreateReplica, DeleteJob, DeleteReplica, GiveOrders
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import CheckpointRecord, ExitReport
-from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import a_death, an_error, deleting, ended, evicted, pending, written
 from tests.core.stage import Stage, a_stage

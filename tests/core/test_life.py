@@ -4,9 +4,9 @@ import dataclasses
 from datetime import timedelta
 
 import pytest
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core.states.actions import CreateReplica, EnsureObject
-from trainmaster.wire.states import AgentState, Verb
+from trainmaster.wire.agent_states import AgentState, Verb
 
 from tests.builders import NOON, a_job, pending
 from tests.core.stage import Stage, a_running_group, a_stage

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from trainmaster import loop
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.states.actions import Action
 from trainmaster.core.states.observed import Observed

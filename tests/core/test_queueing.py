@@ -2,7 +2,7 @@
 
 import asyncio
 
-from trainmaster.queueing import Key, Pauses, WorkQueue
+from trainmaster.queueing import Key, RetryPauses, WorkQueue
 
 from tests.platforms import clock
 
@@ -93,7 +93,7 @@ def test_a_waiting_worker_is_woken() -> None:
 
 
 def test_pauses_grow_up_to_a_limit_and_start_anew_after_success() -> None:
-    pauses = Pauses()
+    pauses = RetryPauses()
     assert [pauses.longer(A, 5) for _ in range(7)] == [0.25, 0.5, 1, 2, 4, 5, 5]
     assert pauses.longer(B, 5) == 0.25
     pauses.forget(A)

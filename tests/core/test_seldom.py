@@ -5,9 +5,9 @@ import json
 import logging
 
 import pytest
-from trainmaster.intake import Intake, RefusedError, Speaker
+from trainmaster.intake import HeartbeatRefusedError, Intake, Speaker
 from trainmaster.intake import _read as read
-from trainmaster.seldom import BURST, SECONDS, Seldom, SeldomFilter
+from trainmaster.log_rate import BURST, SECONDS, LogRate, LogRateFilter
 
 BEAT = {
     "job": "ns/x\x1b[2J\n2026-11-25 12:00:00,000 INFO trainmaster.lease: this operator leads (evil)",
@@ -18,7 +18,7 @@ BEAT = {
 
 def test_ten_at_once_then_one_every_six_seconds() -> None:
     now = [0.0]
-    seldom = Seldom(lambda: now[0])
+    seldom = LogRate(lambda: now[0])
     assert [seldom.left_out() for _ in range(BURST + 3)] == [0] * BURST + [None] * 3
     now[0] += SECONDS
     assert [seldom.left_out(), seldom.left_out()] == [3, None]
@@ -26,8 +26,8 @@ def test_ten_at_once_then_one_every_six_seconds() -> None:
 
 def test_a_filter_says_how_many_it_left_out(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    few = SeldomFilter()
-    few._seldom = Seldom(lambda: now[0])
+    few = LogRateFilter()
+    few._seldom = LogRate(lambda: now[0])
     record = logging.LogRecord("http", logging.ERROR, "", 0, "bad %s", ("x",), None)
     assert [few.filter(record) for _ in range(BURST + 5)] == [True] * BURST + [False] * 5
     now[0] += SECONDS
@@ -50,4 +50,4 @@ def test_refusals_without_a_token_neither_forge_nor_multiply_lines(caplog: pytes
 
 
 async def _refuses(token: str) -> Speaker:
-    raise RefusedError(token)
+    raise HeartbeatRefusedError(token)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core.decide import decide
 from trainmaster.core.states.actions import DeleteJob, DeleteReplica
 from trainmaster.core.states.observed import Observed, Obstacle, Replica

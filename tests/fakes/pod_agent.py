@@ -10,8 +10,8 @@ import dataclasses
 from typing import Any
 
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import CheckpointRecord, ExitReport, Heartbeat, Orders, RankProgress, Rendezvous
-from trainmaster.wire.states import AgentState
 
 from tests.platforms.telling import impossible
 

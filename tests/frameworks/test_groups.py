@@ -27,9 +27,9 @@ def test_jax_finds_its_group_and_is_right_after_a_death(command: Command) -> Non
 
 TAKEN_APART = """
 import gc, sys, types
-from trainmaster_trainer.agent import dismantling, process
+from trainmaster_trainer.agent import process, teardown
 gc.freeze()
-dismantling.begin()
+teardown.begin()
 main = sys.modules["__main__"] = types.ModuleType("__main__")
 exec("import jax, jax.numpy as jnp; x = jax.jit(lambda a: a * 2)(jnp.ones(3)); print(x)", main.__dict__)
 process.leave(0)

@@ -8,11 +8,11 @@ from typing import get_args
 
 import pytest
 import yaml
-from trainmaster.advice.frameworks import WORDS
+from trainmaster.advice.framework_words import WORDS
 from trainmaster.advice.textbook import TEXTBOOK
 from trainmaster.api.generate import ROOT, generated
-from trainmaster.api.strategy import Strategy
-from trainmaster.api.training import Framework
+from trainmaster.api.strategy_spec import StrategySpec
+from trainmaster.api.training_spec import Framework
 from trainmaster.wire.frameworks import FRAMEWORKS, TORCH
 from trainmaster.wire.strategies import STRATEGIES, module_of
 
@@ -47,7 +47,7 @@ def test_the_monitoring_page_is_drawn_from_the_tables() -> None:
 
 def test_every_page_is_of_a_strategy_of_the_table() -> None:
     pages = ROOT / "operator" / "trainmaster" / "advice" / "pages"
-    assert {path.stem for path in pages.glob("*.py")} - {"__init__", "page"} == set(map(module_of, STRATEGIES))
+    assert {path.stem for path in pages.glob("*.py")} - {"__init__", "strategy_page"} == set(map(module_of, STRATEGIES))
 
 
 def test_every_framework_has_words_an_adapter_and_a_page() -> None:
@@ -64,6 +64,6 @@ def test_every_framework_has_words_an_adapter_and_a_page() -> None:
 
 @pytest.mark.parametrize("name", TEXTBOOK)
 def test_the_page_of_a_strategy_shows_a_good_yaml_and_its_source(name: str) -> None:
-    assert Strategy.model_validate(yaml.safe_load(TEXTBOOK[name].yaml)).type == name
+    assert StrategySpec.model_validate(yaml.safe_load(TEXTBOOK[name].yaml)).type == name
     source = ROOT / "trainer" / "trainmaster_trainer" / "strategies" / module_of(name)
     assert source.is_dir() or source.with_suffix(".py").exists()

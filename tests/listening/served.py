@@ -8,7 +8,7 @@ import sys
 from http import HTTPStatus
 
 from trainmaster.cli import operator
-from trainmaster.intake import Intake, RefusedError, Speaker
+from trainmaster.intake import HeartbeatRefusedError, Intake, Speaker
 from trainmaster.listening.listener import Listener
 
 GOOD = "good"
@@ -17,7 +17,7 @@ GOOD = "good"
 async def verify(token: str) -> Speaker:
     """Believe whoever has the token."""
     if token != GOOD:
-        raise RefusedError("not this pod's token", HTTPStatus.UNAUTHORIZED)
+        raise HeartbeatRefusedError("not this pod's token", HTTPStatus.UNAUTHORIZED)
     return Speaker("the-pod", lambda _: None)
 
 

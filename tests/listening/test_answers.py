@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from trainmaster.intake import Intake, Speaker
 from trainmaster.listening.listener import Listener
 from trainmaster.wire import codec
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import Heartbeat, Member, Orders, Rendezvous, Roster
-from trainmaster.wire.states import Verb
 
 from tests.builders import a_heartbeat
 from tests.listening.asking import post

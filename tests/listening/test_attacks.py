@@ -9,7 +9,7 @@ import threading
 import pytest
 from trainmaster.intake import MOST_ITEMS, MOST_VALUES
 from trainmaster.listening.limits import Limits
-from trainmaster.seldom import BURST
+from trainmaster.log_rate import BURST
 from trainmaster.wire import names
 
 from tests.listening.asking import BEAT, Served, post

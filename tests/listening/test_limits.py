@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from trainmaster.intake import REQUEST_BYTES, SPEAKER_BYTES, SPEAKER_BYTES_PER_SECOND, Allowance
-from trainmaster.listening.connection import connection_of
+from trainmaster.listening.http_connection import connection_of
 from trainmaster.listening.limits import Limits
 from trainmaster.listening.listener import Listener
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from trainmaster.cli.audit import Way, audit, faults
 from trainmaster.wire.manifest import Cursor, Manifest, model_sha256
-from trainmaster.wire.metric_lines import Line
+from trainmaster.wire.metric_lines import MetricLine
 
 
 def lines(*steps: int) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def manifest(step: int, strategy: str = "AllReduce", attempt: int = 1) -> bytes:
     ],
 )
 def test_what_is_found(steps: tuple[int, ...], cursors: list[Cursor], words: str) -> None:
-    found = faults(Way.of(Line(step, 1, True) for step in steps), cursors)
+    found = faults(Way.from_lines(MetricLine(step, 1, True) for step in steps), cursors)
     assert words in " ".join(found)
     assert bool(found) == bool(words)
 
@@ -213,4 +213,4 @@ def test_only_so_many_checkpoints_are_looked_at_the_newest_first(
 
 
 def test_attempts_without_end_fill_no_memory() -> None:
-    assert len(Way.of(Line(step, step, True) for step in range(1, 120_000)).attempts) == 100_000
+    assert len(Way.from_lines(MetricLine(step, step, True) for step in range(1, 120_000)).attempts) == 100_000

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from trainmaster.cli.warm import _needs_no_torch
+from trainmaster.cli.warm_parent import _needs_no_torch
 
 
 @pytest.mark.parametrize(

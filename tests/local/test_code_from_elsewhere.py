@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from trainmaster.wire import bundle
-from trainmaster.wire.bundle import Entry
+from trainmaster.wire.bundle import BundleEntry
 
 from tests.git_server import GitServer, commit
 from tests.local.command import Command, a_job, a_script
@@ -81,7 +81,7 @@ class LateServer:
 
 
 def test_a_server_that_comes_up_later_costs_attempts_and_not_the_job(command: Command, tmp_path: Path) -> None:
-    packed = bundle.compress(bundle.pack([Entry("train.py", b"print('it trains at last', flush=True)\n")]))
+    packed = bundle.compress(bundle.pack([BundleEntry("train.py", b"print('it trains at last', flush=True)\n")]))
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "code.tar.gz").write_bytes(packed)
     server = LateServer(tmp_path / "served")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.replicas import ReplicaSpec
+from trainmaster.api.roles import ReplicaSpec
 from trainmaster.local.devices import device_environment, devices_here, too_few
 
 from tests.local.command import a_job

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainmaster.api.job import TrainingJob
-from trainmaster.local.faults import FaultError, parse
+from trainmaster.local.fault_option import FaultError, parse
 from trainmaster.wire import faults
 from trainmaster.wire.faults import Fault
 from trainmaster_trainer.checkpoint.load import read

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainmaster.api.states import Phase
-from trainmaster.api.status import Goodput, Progress, RestartRecord, TrainingJobStatus
+from trainmaster.api.job_states import Phase
+from trainmaster.api.status import Goodput, JobProgress, RestartRecord, TrainingJobStatus
 from trainmaster.core.regime import beginning
 from trainmaster.core.regime.choice import look
 from trainmaster.core.states.observed import Observed
-from trainmaster.local.session import begin
+from trainmaster.local.local_run import begin
 from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
 
 from tests import builders
@@ -81,7 +81,7 @@ def test_after_a_bad_loss_the_next_run_goes_back_as_far(
 ) -> None:
     """Unless training has passed it, or the job has ended by it: somebody has changed something then."""
     with Workdir(tmp_path) as workdir:
-        progress = Progress(step=step)
+        progress = JobProgress(step=step)
         workdir.write_status(TrainingJobStatus(phase=Phase(phase), attempt=2, resume_before=50, progress=progress))
         status = begin(builders.a_job().build(), workdir).status
     assert (status.attempt, status.resume_before) == (3, kept)

@@ -14,7 +14,7 @@ from trainmaster.api.generate import ROOT
 
 from tests.local.command import a_job
 
-ROW = '    "EveryOther": Traits("all as usual", whole_models=True, fixed_size=True, advised=True),\n'
+ROW = '    "EveryOther": StrategyTraits("all as usual", whole_models=True, fixed_size=True, advised=True),\n'
 CLASS = '''"""EveryOther computes the whole batch on one device."""
 
 from trainmaster_trainer.strategies.one_device import OneDevice
@@ -25,9 +25,9 @@ class EveryOther(OneDevice):
 '''
 PAGE = '''"""Describe EveryOther."""
 
-from trainmaster.advice.pages.page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, Page
+from trainmaster.advice.pages.strategy_page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, StrategyPage
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="A strategy of a test",
     parallel=DATA,
     timing=SYNCHRONOUS,
@@ -53,7 +53,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("operator", "trainer", "docs", "charts", "crds", "bench/results"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
     table = tree / "operator/trainmaster/wire/strategies.py"
-    head = "STRATEGIES: Dict[str, Traits] = {\n"
+    head = "STRATEGIES: Dict[str, StrategyTraits] = {\n"
     assert head in table.read_text()
     table.write_text(table.read_text().replace(head, head + ROW))
     (tree / "operator/trainmaster/advice/pages/every_other.py").write_text(PAGE)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from trainmaster.intake import Intake, Speaker
+from trainmaster.local.local_run import INTAKE, served
 from trainmaster.local.scratch import Scratch
-from trainmaster.local.session import INTAKE, served
 from trainmaster.wire import codec
 from trainmaster.wire.messages import Orders
-from trainmaster_trainer.agent.reporter import OperatorConnection, RefusedError
+from trainmaster_trainer.agent.reporter import OperatorConnection, ReportRefusedError
 
 from tests.builders import a_heartbeat
 
@@ -39,7 +39,7 @@ async def test_agents_call_in_at_a_socket_in_the_runs_private_folder(tmp_path: P
                 answer = await asyncio.to_thread(connection.exchange, BEAT, 10.0)
                 assert answer
                 assert codec.decode(Orders, answer).verb == "Wait"
-            with pytest.raises(RefusedError, match="400"):
+            with pytest.raises(ReportRefusedError, match="400"):
                 await asyncio.to_thread(connection.exchange, b"{}", 10.0)
             assert (scratch.path / INTAKE).is_socket()
             assert stat.S_IMODE(scratch.path.stat().st_mode) == 0o700

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.cli.lines import FirstWorkerLines
 from trainmaster.cli.main import main
+from trainmaster.cli.shown_lines import FirstWorkerLines
 
 from tests.local.command import TASKS, Command, a_job, kill
 
@@ -98,11 +98,11 @@ def test_one_worker_survives_its_loss_by_its_spare(command: Command, undisturbed
 
 def test_who_took_the_first_place_is_whose_output_is_shown() -> None:
     lines = FirstWorkerLines()
-    assert lines.of("small-worker-0-0", b"one\n") == ["one"]
-    assert lines.of("small-worker-2-0", b"standing by\n") == []
+    assert lines.take("small-worker-0-0", b"one\n") == ["one"]
+    assert lines.take("small-worker-2-0", b"standing by\n") == []
     lines.follow(TrainingJobStatus(substitutes={"worker-0": 2}))
-    assert lines.of("small-worker-0-1", b"standing by\n") == []
-    assert lines.of("small-worker-2-0", b"two\n") == ["two"]
+    assert lines.take("small-worker-0-1", b"standing by\n") == []
+    assert lines.take("small-worker-2-0", b"two\n") == ["two"]
 
 
 def test_explain_and_render_tell_of_spares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_one_wish_may_come_as_two_signals(signals: list[tuple[signal.Signals, fl
         for number, moment in signals:
             now[0] = moment
             os.kill(os.getpid(), number)
-        with interrupts.told(lambda: told.append(1)):
+        with interrupts.answering(lambda: told.append(1)):
             interrupts.hung_up()
     assert len(told) == interrupts.count == wishes
 

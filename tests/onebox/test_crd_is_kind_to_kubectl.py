@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 
 from tests.api.changes import changed, good_job
 from tests.api.test_status import FULL

@@ -13,8 +13,8 @@ from random import Random
 from typing import Protocol
 
 from trainmaster.core.states.observed import Replica
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, RankProgress, Rendezvous, Roster
-from trainmaster.wire.states import AgentState
 from trainmaster_trainer.agent import supervise
 from trainmaster_trainer.agent.supervise import Agent, Event
 

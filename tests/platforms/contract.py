@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core.situation import revision
 from trainmaster.core.states.actions import (
     CreateReplica,
@@ -27,8 +27,8 @@ from trainmaster.core.states.observed import Observed, Replica, ReplicaPhase
 from trainmaster.loop import ConflictError, Platform, UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import Orders
-from trainmaster.wire.states import AgentState, Verb
 
 SECONDS = 100.0
 EDITS, REFUSES, DELETES, TELLS = "edits the job", "refuses pods", "deletes jobs", "tells events"
@@ -240,7 +240,7 @@ async def a_replica_is_observed_in_its_place(world: World) -> None:
 async def a_replica_tells_the_spec_that_it_was_made_of(world: World) -> None:
     replica = await a_replica(world)
     job, _ = await look(world)
-    assert replica.revision == revision.of(job, names.WORKER)
+    assert replica.revision == revision.revision_of(job, names.WORKER)
     assert replica.revision
 
 

@@ -255,7 +255,7 @@ class SimulatedPlatform:
         if self._server.now() < self._rests.get((job.uid, name), 0.0):
             return
         replica = Replica(wish.role, wish.index, wish.incarnation, name, "", ReplicaPhase.PENDING, 0.0)
-        replica = dataclasses.replace(replica, revision=revision.of(job, wish.role))
+        replica = dataclasses.replace(replica, revision=revision.revision_of(job, wish.role))
         try:
             await self._quietly(f"create {name}", lambda: self._make(job, replica))
         except RefusedError as error:

@@ -11,16 +11,16 @@ from typing import Any
 
 import kopf
 import pytest
-from trainmaster.cluster.connection import Connection
+from trainmaster.cluster.api_connection import ApiConnection
+from trainmaster.cluster.cluster_platform import ClusterPlatform
 from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.controller import Address, Controller, Options
-from trainmaster.cluster.operator import Operator
-from trainmaster.cluster.platform import ClusterPlatform
+from trainmaster.cluster.controller import Address, Controller, OperatorOptions
+from trainmaster.cluster.kopf_handlers import Operator
 from trainmaster.core.states.observed import Replica
 from trainmaster.listening.listener import Listener
 from trainmaster.queueing import Key
 from trainmaster.wire import names
-from trainmaster.wire.states import Verb
+from trainmaster.wire.agent_states import Verb
 
 from tests.cluster.agents import Agent
 from tests.cluster.apiserver import ApiServer, free_port
@@ -150,8 +150,10 @@ async def cluster_world(server: ApiServer) -> AsyncIterator[ClusterWorld]:
     url = f"http://127.0.0.1:{listen.port}"
     login = kopf.ConnectionInfo(server=server.url, ca_path=str(server.certificate), token=server.token)
     namespace = f"contract-{next(_numbers)}"
-    options = Options(PodSettings(url, "trainer:test"), (namespace,), listen=listen, probes=probes, readiness=readiness)
-    connection = Connection(lambda: login)
+    options = OperatorOptions(
+        PodSettings(url, "trainer:test"), (namespace,), listen=listen, probes=probes, readiness=readiness
+    )
+    connection = ApiConnection(lambda: login)
     operator = Operator(options, QuietController(options, connection), connection)
     world = ClusterWorld(server, operator.controller, namespace, url)
     running = asyncio.create_task(operator.run())

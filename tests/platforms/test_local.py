@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from trainmaster.core.states.actions import PostEvent
 from trainmaster.core.states.observed import Replica
-from trainmaster.local.platform import Listeners, LocalPlatform
+from trainmaster.local.local_platform import LocalPlatform, PlatformListeners
 from trainmaster.local.variables import Site
 from trainmaster.local.workdir import Workdir
 from trainmaster.queueing import Key
@@ -34,7 +34,7 @@ class LocalWorld:
         token_file = folder / "token"
         token_file.write_text(TOKEN)
         site = Site(folder, folder / "checkpoints", scratch, warm_socket, token_file)
-        listeners = Listeners(self._rings.set, lambda _name, _chunk: None, self._event)
+        listeners = PlatformListeners(self._rings.set, lambda _name, _chunk: None, self._event)
         self.platform = LocalPlatform(a_job().with_workers(2).build(), workdir, site, TOKEN, listeners)
 
     async def news(self, seconds: float) -> None:

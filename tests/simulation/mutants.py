@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from trainmaster import intake
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase, RestartDecision
+from trainmaster.api.job_states import Phase, RestartDecision
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import decide
 from trainmaster.core.decide import Decision
@@ -43,7 +43,7 @@ from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.loop import Reconciler
 from trainmaster.queueing import Key, WorkQueue
 from trainmaster.wire import names
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -141,7 +141,7 @@ def a_failure_is_counted_for_every_attempt_that_follows(patch: pytest.MonkeyPatc
 def an_eviction_costs_budget(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(classes, "FREE", frozenset())
     for name in (classes.DISRUPTION, classes.REPLICA_DELETED):
-        patch.setitem(classes.BY_NAME, name, dataclasses.replace(classes.of(name), costs=True))
+        patch.setitem(classes.BY_NAME, name, dataclasses.replace(classes.class_of(name), costs=True))
 
 
 def an_echo_ends_the_job_before_its_cause_is_known(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core.failures import budgets, classes
 from trainmaster.core.situation.objects import KINDS
@@ -18,8 +18,8 @@ from trainmaster.core.states import phases
 from trainmaster.core.states.observed import Replica
 from trainmaster.queueing import Key
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import Orders, Roster
-from trainmaster.wire.states import Verb
 
 from tests.platforms.nodes import Nodes
 from tests.platforms.server import ApiServer, Change, Pod
@@ -320,4 +320,4 @@ class Watch:
 
 
 def _costs(line: RestartRecord) -> bool:
-    return classes.of(line.failure_class).costs
+    return classes.class_of(line.failure_class).costs

@@ -16,9 +16,9 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.core.regime.choice import look
 from trainmaster.core.states.observed import Observed, Replica
 from trainmaster.wire import codec, names
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import CheckpointRecord, Rendezvous
-from trainmaster.wire.progress import ProgressFile, ProgressPage
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 
 from tests.builders import NOON, a_heartbeat, a_job, a_replica, saying
 from tests.trainer.ranks import PATIENCE, Job, free_port

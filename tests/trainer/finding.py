@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import Remote
 from trainmaster_trainer.checkpoint.resume import first_good
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
 from trainmaster_trainer.checkpoint.stores.foreign import ForeignFolder, ForeignObjects
-from trainmaster_trainer.checkpoint.stores.objects import ObjectStore
+from trainmaster_trainer.checkpoint.stores.object_store import ObjectStore
 from trainmaster_trainer.settings import Settings
 
 from tests.trainer.ranks import alone
@@ -25,7 +25,7 @@ def outline(shapes: Shapes) -> State:
     return State({name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, (dtype, shape) in shapes.items()})
 
 
-def find_remote(remote: Remote, settings: Settings, shapes: Shapes, way: Lineage) -> Loaded | None:
+def find_remote(remote: Remote, settings: Settings, shapes: Shapes, way: Lineage) -> LoadedCheckpoint | None:
     """The newest good checkpoint of a job of one rank; an error where there are some, and none is good."""
     store = ObjectStore(settings, alone(), remote)
     loaded = first_good(store, alone(), outline(shapes), way)
@@ -34,12 +34,12 @@ def find_remote(remote: Remote, settings: Settings, shapes: Shapes, way: Lineage
     return loaded
 
 
-def find_newest(folder: Path, shapes: Shapes) -> Loaded | None:
+def find_newest(folder: Path, shapes: Shapes) -> LoadedCheckpoint | None:
     """Another job's newest good checkpoint, in a folder."""
     source = ForeignFolder(Settings(TrainingPlan("OneDevice"), folder), alone(), folder, looks=True)
     return first_good(source, alone(), outline(shapes), Lineage())
 
 
-def find_foreign(remote: Remote, settings: Settings, shapes: Shapes) -> Loaded | None:
+def find_foreign(remote: Remote, settings: Settings, shapes: Shapes) -> LoadedCheckpoint | None:
     """Another job's newest good checkpoint."""
     return first_good(ForeignObjects(settings, alone(), remote, home=None), alone(), outline(shapes), Lineage())

@@ -22,7 +22,7 @@ import torch._dynamo  # DDP imports it when it is first made, which takes second
 import trainmaster_trainer.checkpoint.memory
 import trainmaster_trainer.rank
 from trainmaster.wire import names
-from trainmaster_trainer.agent import errors
+from trainmaster_trainer.agent import rank_errors
 from trainmaster_trainer.group import join
 from trainmaster_trainer.settings import Settings
 
@@ -81,7 +81,7 @@ def become_rank(environment: dict[str, str], output: str) -> None:
         code = answer_call(environment) if "CALL" in environment else trainmaster_trainer.rank.main()
     except BaseException as error:  # noqa: BLE001 (the agent shows them all likewise)
         traceback.print_exc()
-        errors.write(environment.get(names.ENV_ERROR_FILE), error)
+        rank_errors.write(environment.get(names.ENV_ERROR_FILE), error)
         code = 78 if getattr(error, "trainmaster_configuration_error", False) else 1
     sys.stderr.flush()
     os._exit(code)

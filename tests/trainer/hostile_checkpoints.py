@@ -31,7 +31,7 @@ from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.lineage import read as read_lineage
 from trainmaster_trainer.checkpoint.load import newest, newest_step
-from trainmaster_trainer.checkpoint.manifest import Manifest
+from trainmaster_trainer.checkpoint.manifest_check import Manifest
 from trainmaster_trainer.checkpoint.shard import laid_out, write_shard
 from trainmaster_trainer.checkpoint.stores.folder import Folder
 from trainmaster_trainer.checkpoint.unusable import problem_of

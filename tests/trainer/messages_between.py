@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from trainmaster_trainer.collectives.choose import make_links
-from trainmaster_trainer.collectives.memory import PeerLostError
-from trainmaster_trainer.collectives.messages import ROOM, SLOTS, share_messages
-from trainmaster_trainer.collectives.slots import share_slots
+from trainmaster_trainer.collectives.memory_slots import share_slots
+from trainmaster_trainer.collectives.peer_memory import MemoryPeerLostError
+from trainmaster_trainer.collectives.tensor_messages import ROOM, SLOTS, share_messages
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
 
@@ -97,7 +97,7 @@ def lose_a_stage(group: Group, direction: str) -> str:
                 dist.send(torch.ones(3), group=pipeline, group_dst=1)
             else:
                 dist.recv(torch.ones(3), group=pipeline, group_src=1)
-    except PeerLostError as error:
+    except MemoryPeerLostError as error:
         return str(error)
     return "nothing"
 

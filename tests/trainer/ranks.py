@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from trainmaster.wire import codec, names
-from trainmaster.wire.progress import ProgressFile
+from trainmaster.wire.progress_page import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.group import Group
 

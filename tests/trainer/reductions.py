@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.distributed import _functional_collectives as functional
 from trainmaster_trainer.collectives import choose
 from trainmaster_trainer.collectives.funnel import Funnel
-from trainmaster_trainer.collectives.memory import PeerLostError
+from trainmaster_trainer.collectives.memory_slots import share_slots
 from trainmaster_trainer.collectives.native import Native
+from trainmaster_trainer.collectives.peer_memory import MemoryPeerLostError
 from trainmaster_trainer.collectives.reducer import Reducer
 from trainmaster_trainer.collectives.shared import SharedMemory
-from trainmaster_trainer.collectives.slots import share_slots
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
 
@@ -119,7 +119,7 @@ def lose_a_peer(group: Group, last: int) -> dict[str, Any]:
     begin = time.monotonic()
     try:
         reducer.sum(tensor)
-    except PeerLostError as error:
+    except MemoryPeerLostError as error:
         answer = {"message": str(error), "seconds": time.monotonic() - begin}
     group.store.set(f"seen/{group.rank}", "")
     group.store.wait([f"seen/{rank}" for rank in range(group.world_size) if rank != last])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 from trainmaster_trainer.answers import loss_of
-from trainmaster_trainer.counted import Loss, factor_of
+from trainmaster_trainer.counted_loss import Loss, factor_of
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.numerics import Numerics

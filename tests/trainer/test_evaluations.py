@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from trainmaster.wire.training import Aim, TrainingPlan
+from trainmaster_trainer.batch_losses import Losses
 from trainmaster_trainer.evaluations import Evaluations, Judge
-from trainmaster_trainer.losses import Losses
 from trainmaster_trainer.metric_names import MetricNames
 
 from tests.trainer.ranks import Job, NewJob, Options, alone

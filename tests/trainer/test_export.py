@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
-from trainmaster.cli.export import NotFoundError, Source, source_of
+from trainmaster.cli.export import ExportSource, NotFoundError, source_of
 from trainmaster.cli.main import main
 from trainmaster_trainer.tasks.digits import Digits
 
@@ -131,7 +131,7 @@ def test_a_job_is_found_by_its_name(
 
 
 def test_where_a_job_on_a_cluster_keeps_its_model(tmp_path: Path) -> None:
-    def kept(**storage: object) -> Source:
+    def kept(**storage: object) -> ExportSource:
         job = a_job().where(checkpoint={"storage": storage} if storage else {}).build()
         return source_of(job)
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from trainmaster_trainer.lines import METRICS, End, end_of_lines, text_up_to
+from trainmaster_trainer.lines import METRICS, MetricsEnd, end_of_lines, text_up_to
 from trainmaster_trainer.metrics import Metrics
 
 MANY = 5000  # more than a block of lines
@@ -24,7 +24,7 @@ def test_lines_up_to_a_step_are_found_wherever_the_checkpoint_was(tmp_path: Path
     lines = [line_of(step) for step in range(1, MANY + 1)]
     write(tmp_path, lines)
     kept = min(step, MANY)
-    assert end_of_lines(tmp_path, step, trusted) == End(sum(map(len, lines[:kept])), kept)
+    assert end_of_lines(tmp_path, step, trusted) == MetricsEnd(sum(map(len, lines[:kept])), kept)
 
 
 @pytest.mark.parametrize("bad", [b"\0" * 40 + b"\n", b'{"step": 4, "lo\n', b"[]\n", b'{"step": 4, "evaluation": {}}\n'])
@@ -32,7 +32,7 @@ def test_what_is_torn_after_the_checkpoint_ends_the_lines(tmp_path: Path, bad: b
     lines = [line_of(1), line_of(2), line_of(3), bad, line_of(5)]
     write(tmp_path, lines)
     for trusted in (0, 1, 3):
-        assert end_of_lines(tmp_path, 9, trusted) == End(sum(map(len, lines[:3])), 3)
+        assert end_of_lines(tmp_path, 9, trusted) == MetricsEnd(sum(map(len, lines[:3])), 3)
 
 
 def test_lines_end_where_two_attempts_have_written(tmp_path: Path) -> None:
@@ -40,14 +40,14 @@ def test_lines_end_where_two_attempts_have_written(tmp_path: Path) -> None:
         lines = [line_of(1), line_of(3), line_of(odd), line_of(4)]
         write(tmp_path, lines)
         for trusted in (0, 1):
-            assert end_of_lines(tmp_path, 9, trusted) == End(sum(map(len, lines[:2])), 3)
+            assert end_of_lines(tmp_path, 9, trusted) == MetricsEnd(sum(map(len, lines[:2])), 3)
 
 
 def test_what_was_on_the_disk_before_the_checkpoint_is_not_read_again(tmp_path: Path) -> None:
     lines = [b"not looked at\n"] + [line_of(step) for step in range(2, MANY + 1)]
     write(tmp_path, lines)
-    assert end_of_lines(tmp_path, MANY, trusted=MANY - 1) == End(sum(map(len, lines)), MANY)
-    assert end_of_lines(tmp_path, MANY) == End()
+    assert end_of_lines(tmp_path, MANY, trusted=MANY - 1) == MetricsEnd(sum(map(len, lines)), MANY)
+    assert end_of_lines(tmp_path, MANY) == MetricsEnd()
 
 
 @pytest.mark.parametrize("tail", [b"", b'{"step": 4, "lo', b"\0\0\0\0"])

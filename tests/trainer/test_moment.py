@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from trainmaster_trainer.moment import Moment, without_trace
+from trainmaster_trainer.model_guard import ModelGuard, without_trace
 from typing_extensions import override
 
 
@@ -46,7 +46,7 @@ def traces(model: Moving) -> list[Any]:
 def test_everything_is_as_it_was() -> None:
     model = Moving()
     model(torch.ones(2))
-    before, moment = traces(model), Moment(model)
+    before, moment = traces(model), ModelGuard(model)
     for _ in range(2):
         model(torch.ones(2))
     after = traces(model)

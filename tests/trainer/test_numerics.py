@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from trainmaster_trainer.counted import Loss
+from trainmaster_trainer.counted_loss import Loss
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.numerics import LossScale, Numerics

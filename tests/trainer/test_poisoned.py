@@ -12,7 +12,7 @@ from torch import nn
 from trainmaster.wire import names
 from trainmaster_trainer.agent.evidence import read_error
 from trainmaster_trainer.numerics import Numerics
-from trainmaster_trainer.report import loss_to_tell
+from trainmaster_trainer.rank_report import loss_to_tell
 from trainmaster_trainer.strategies import find_strategy
 
 from tests.trainer.crew import Crew

@@ -13,16 +13,16 @@ import torch
 from trainmaster.core.report import waits
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import RankProgress
-from trainmaster.wire.progress import ProgressFile
+from trainmaster.wire.progress_page import ProgressFile
 from trainmaster.wire.training import TrainingPlan
-from trainmaster_trainer import losses as losses_module
+from trainmaster_trainer import batch_losses as losses_module
 from trainmaster_trainer import metrics as metrics_module
+from trainmaster_trainer.batch_losses import Losses, StepLoss
 from trainmaster_trainer.checkpoint.layout import Fence
 from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError, PlaceTakenError, SupersededError
-from trainmaster_trainer.losses import Losses, StepLoss
 from trainmaster_trainer.metrics import Metrics
 from trainmaster_trainer.progress import Progress
-from trainmaster_trainer.report import check_finite
+from trainmaster_trainer.rank_report import check_finite
 from trainmaster_trainer.settings import Settings
 
 from tests.trainer.ranks import NewJob, Options, alone
@@ -72,10 +72,10 @@ def test_the_end_is_a_line_and_a_file(tmp_path: Path) -> None:
 
 def test_an_older_attempt_writes_no_line_between_those_of_a_later_one(tmp_path: Path) -> None:
     settings = Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid")
-    old = Metrics.of(settings, 0, 0)
+    old = Metrics.for_attempt(settings, 0, 0)
     later = replace(settings, attempt=2)
     Fence(tmp_path, "uid", 2).close()
-    new = Metrics.of(later, 0, 0)
+    new = Metrics.for_attempt(later, 0, 0)
     for metrics in (new, old):
         metrics.add(1, loss=0.5)
     new.flush()
@@ -94,7 +94,7 @@ def test_an_older_attempt_with_short_steps_writes_on_for_a_moment_only(
     """Its lines would come after those that the later attempt has cut off."""
     now = 100.0
     monkeypatch.setattr("trainmaster_trainer.metrics.time.monotonic", lambda: now)
-    old = Metrics.of(Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid"), 0, 0)
+    old = Metrics.for_attempt(Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid"), 0, 0)
     old.add(1, loss=0.5)
     old.flush()
     Fence(tmp_path, "uid", 2).close()
@@ -117,7 +117,7 @@ def test_an_attempt_that_nobody_could_end_ends_when_the_next_one_has_begun(new_j
 
 
 def test_nor_does_another_job_that_had_the_folder_before(tmp_path: Path) -> None:
-    old = Metrics.of(Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid", attempt=5), 0, 0)
+    old = Metrics.for_attempt(Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid", attempt=5), 0, 0)
     Fence(tmp_path, "other", 1).close()
     with pytest.raises(PlaceTakenError, match=r"spec.checkpoint.storage: another job \(other\) has begun"):
         old.flush()
@@ -126,7 +126,7 @@ def test_nor_does_another_job_that_had_the_folder_before(tmp_path: Path) -> None
 def test_lines_wait_while_it_cannot_be_told_who_has_begun(tmp_path: Path) -> None:
     """A folder in the place of the file gives an I/O error, as a network file system does that is away."""
     (tmp_path / "attempt.json").mkdir()
-    metrics = Metrics.of(Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid"), 0, 0)
+    metrics = Metrics.for_attempt(Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid"), 0, 0)
     metrics.add(1, loss=0.5)
     metrics.flush()  # training goes on
     assert steps_in(tmp_path) == []
@@ -143,7 +143,7 @@ def test_with_an_object_store_the_folder_is_of_no_other_attempt(tmp_path: Path) 
     """Whatever lies there of a run that had none."""
     Fence(tmp_path, "", 9).close()
     plan = TrainingPlan(strategy="AllReduce", checkpoint_url=f"file://{tmp_path}/store")
-    metrics = Metrics.of(Settings(plan, tmp_path), 0, 0)
+    metrics = Metrics.for_attempt(Settings(plan, tmp_path), 0, 0)
     metrics.add(1, loss=0.5)
     metrics.flush()
     assert steps_in(tmp_path) == [1]

@@ -9,7 +9,7 @@ from trainmaster.cli.audit import audit
 from trainmaster_trainer.data import WHOLE, Batch, Batches, Share
 from trainmaster_trainer.data_workers import Ahead
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.streams import Place
+from trainmaster_trainer.streams import StreamPlace
 
 from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import NewJob, Options
@@ -131,13 +131,13 @@ def test_strategies_take_the_samples_of_a_stream(new_job: NewJob) -> None:
 )
 def test_a_place_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="does not say where the stream of samples stood"):
-        Place.unpacked(text)
+        StreamPlace.unpacked(text)
 
 
 def test_a_place_may_hold_tensors() -> None:
     """As those of torchdata's loaders do, for their random numbers."""
     for tensor in (torch.get_rng_state(), torch.ones(2, 3), torch.empty(0), torch.tensor(5)):
-        back = Place.unpacked(Place(3, state={"deep": [tensor]}).packed())
+        back = StreamPlace.unpacked(StreamPlace(3, state={"deep": [tensor]}).packed())
         (found,) = back.state["deep"]
         assert torch.equal(found, tensor)
         assert found.dtype == tensor.dtype

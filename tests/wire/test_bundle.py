@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from trainmaster.api.generate import ROOT
 from trainmaster.wire import bundle
-from trainmaster.wire.bundle import BundleError, Entry
+from trainmaster.wire.bundle import BundleEntry, BundleError
 
 FILES = [
-    Entry("train.py", b"print('hello')\n"),
-    Entry("src/näh/模型.py", b""),
-    Entry("run.sh", b"#!/bin/sh\n", executable=True),
-    Entry("src/link.py", link="../train.py"),
-    Entry("latest", link="src"),
-    Entry(f"{'long/' * 60}file", b"x"),
+    BundleEntry("train.py", b"print('hello')\n"),
+    BundleEntry("src/näh/模型.py", b""),
+    BundleEntry("run.sh", b"#!/bin/sh\n", executable=True),
+    BundleEntry("src/link.py", link="../train.py"),
+    BundleEntry("latest", link="src"),
+    BundleEntry(f"{'long/' * 60}file", b"x"),
 ]
 # Of FILES, on whatever machine: a changed digest makes each job's code another one.
 DIGEST = "3e620c4f3e6546af2173fc41cc3cc2360e46af1be655d40860b17baf6b8bb682"
@@ -77,26 +77,26 @@ def test_parts_fit_into_config_maps() -> None:
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        (Entry("../out"), "no path inside"),
-        (Entry("/etc/passwd"), "no path inside"),
-        (Entry("a//b"), "no path inside"),
-        (Entry("./a"), "no path inside"),
-        (Entry("a/../../b"), "no path inside"),
-        (Entry(""), "no path inside"),
-        (Entry("a\0b"), "no path inside"),
-        (Entry("a\udc80"), "not UTF-8"),
-        (Entry("a" * 300), "too long"),
-        (Entry("l", link="/etc/passwd"), "leads out of the folder, to /etc/passwd"),
-        (Entry("l", link="../x"), "leads out"),
-        (Entry("d/l", link="../../x"), "leads out"),
-        (Entry("d/l", link="e/../../x"), "leads out"),
-        (Entry("l", link=""), "leads out"),
-        (Entry("train.py"), "comes twice"),
-        (Entry("train.py/more"), "lies below train.py, which is no folder"),
-        (Entry("latest/more"), "lies below latest, which is no folder"),
+        (BundleEntry("../out"), "no path inside"),
+        (BundleEntry("/etc/passwd"), "no path inside"),
+        (BundleEntry("a//b"), "no path inside"),
+        (BundleEntry("./a"), "no path inside"),
+        (BundleEntry("a/../../b"), "no path inside"),
+        (BundleEntry(""), "no path inside"),
+        (BundleEntry("a\0b"), "no path inside"),
+        (BundleEntry("a\udc80"), "not UTF-8"),
+        (BundleEntry("a" * 300), "too long"),
+        (BundleEntry("l", link="/etc/passwd"), "leads out of the folder, to /etc/passwd"),
+        (BundleEntry("l", link="../x"), "leads out"),
+        (BundleEntry("d/l", link="../../x"), "leads out"),
+        (BundleEntry("d/l", link="e/../../x"), "leads out"),
+        (BundleEntry("l", link=""), "leads out"),
+        (BundleEntry("train.py"), "comes twice"),
+        (BundleEntry("train.py/more"), "lies below train.py, which is no folder"),
+        (BundleEntry("latest/more"), "lies below latest, which is no folder"),
     ],
 )
-def test_what_leads_out_is_refused_at_both_ends(entry: Entry, why: str, tmp_path: Path) -> None:
+def test_what_leads_out_is_refused_at_both_ends(entry: BundleEntry, why: str, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=why):
         bundle.pack([*FILES, entry])
     with pytest.raises(BundleError, match=why):
@@ -150,4 +150,4 @@ def test_damaged_and_exchanged_and_endless_bundles_are_refused() -> None:
 
 def test_too_many_files_are_refused() -> None:
     with pytest.raises(BundleError, match="10001 files"):
-        bundle.pack([Entry(f"f{number}") for number in range(bundle.MOST_FILES + 1)])
+        bundle.pack([BundleEntry(f"f{number}") for number in range(bundle.MOST_FILES + 1)])

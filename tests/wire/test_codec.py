@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainmaster.wire import codec
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import ExitReport, Heartbeat, Member, Orders, RankProgress, Rendezvous, Roster
-from trainmaster.wire.states import Verb
 from trainmaster.wire.training import TrainingPlan
 
 from tests.builders import a_heartbeat

@@ -10,7 +10,7 @@ import pytest
 from trainmaster.cli import bundling
 from trainmaster.wire import bundle, git_fetch, git_pack
 from trainmaster.wire.bundle import BundleError
-from trainmaster.wire.sources import CodeGit, Secrets, UnavailableError
+from trainmaster.wire.sources import GitSource, Secrets, SourceUnavailableError
 
 from tests.git_server import GitServer, commit, git
 
@@ -42,7 +42,7 @@ def test_a_commit_is_what_submit_would_send_of_it(server: GitServer, tmp_path: P
     (folder / "later").write_text("not in that commit")
     commit(folder)
     git(folder, "gc", "--quiet", "--aggressive")
-    found = git_fetch.fetch(CodeGit(f"{server.url}/code/.git", name), NONE)
+    found = git_fetch.fetch(GitSource(f"{server.url}/code/.git", name), NONE)
     (folder / "later").unlink()
     assert bundle.digest(bundle.pack(found)) == bundling.of_folder(folder).sha256
     assert "later" not in {entry.path for entry in found}
@@ -52,21 +52,23 @@ def test_what_is_not_there_is_said(server: GitServer, tmp_path: Path) -> None:
     (tmp_path / "code" / "a").write_text("a")
     name = commit(tmp_path / "code")
     with pytest.raises(BundleError, match=r"has no commit f{40}: push it, or correct code.git.commit"):
-        git_fetch.fetch(CodeGit(f"{server.url}/code/.git", "f" * 40), NONE)
+        git_fetch.fetch(GitSource(f"{server.url}/code/.git", "f" * 40), NONE)
     with pytest.raises(BundleError, match=r"answers 404 .*: it is not there"):
-        git_fetch.fetch(CodeGit(f"{server.url}/other.git", name), NONE)
-    with pytest.raises(UnavailableError, match=r"http://127.0.0.1:1/x.git/info/refs cannot be reached: .*refused"):
-        git_fetch.fetch(CodeGit("http://127.0.0.1:1/x.git", name), NONE)
+        git_fetch.fetch(GitSource(f"{server.url}/other.git", name), NONE)
+    with pytest.raises(
+        SourceUnavailableError, match=r"http://127.0.0.1:1/x.git/info/refs cannot be reached: .*refused"
+    ):
+        git_fetch.fetch(GitSource("http://127.0.0.1:1/x.git", name), NONE)
     with pytest.raises(BundleError, match=r"did not send the commit"):
-        git_fetch.fetch(CodeGit(f"{server.url}/code/.git", git(tmp_path / "code", "rev-parse", "HEAD^{tree}")), NONE)
+        git_fetch.fetch(GitSource(f"{server.url}/code/.git", git(tmp_path / "code", "rev-parse", "HEAD^{tree}")), NONE)
     server.failing = 1
-    with pytest.raises(UnavailableError, match=r"answers 503"):
-        git_fetch.fetch(CodeGit(f"{server.url}/code/.git", name), NONE)
+    with pytest.raises(SourceUnavailableError, match=r"answers 503"):
+        git_fetch.fetch(GitSource(f"{server.url}/code/.git", name), NONE)
 
 
 def test_a_password_opens_it_and_stands_in_no_message(server: GitServer, tmp_path: Path) -> None:
     (tmp_path / "code" / "a").write_text("a")
-    source = CodeGit(f"{server.url}/code/.git", commit(tmp_path / "code"))
+    source = GitSource(f"{server.url}/code/.git", commit(tmp_path / "code"))
     server.password = "t0ken"
     assert git_fetch.fetch(source, Secrets({"username": "me", "password": "t0ken"}))
     for secrets in (NONE, Secrets({"password": "wr0ng"})):
@@ -79,7 +81,7 @@ def test_a_password_opens_it_and_stands_in_no_message(server: GitServer, tmp_pat
 def test_a_link_that_leads_out_is_refused(server: GitServer, tmp_path: Path, target: str) -> None:
     (tmp_path / "code" / "link").symlink_to(target)
     with pytest.raises(BundleError, match=r"the link link leads out of the folder"):
-        git_fetch.fetch(CodeGit(f"{server.url}/code/.git", commit(tmp_path / "code")), NONE)
+        git_fetch.fetch(GitSource(f"{server.url}/code/.git", commit(tmp_path / "code")), NONE)
 
 
 def test_a_submodule_is_named(server: GitServer, tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_a_submodule_is_named(server: GitServer, tmp_path: Path) -> None:
     (tmp_path / "code" / "inner" / "a").write_text("a")
     commit(tmp_path / "code" / "inner")
     with pytest.raises(BundleError, match=r"inner is a submodule"):
-        git_fetch.fetch(CodeGit(f"{server.url}/code/.git", commit(tmp_path / "code")), NONE)
+        git_fetch.fetch(GitSource(f"{server.url}/code/.git", commit(tmp_path / "code")), NONE)
 
 
 def test_a_file_in_too_many_places_is_a_bomb(server: GitServer, tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_file_in_too_many_places_is_a_bomb(server: GitServer, tmp_path: Path) 
             below = f"040000 tree {make_tree(folder, lines.read())}"
     name = git(folder, "commit-tree", below.split()[-1], "-m", "bomb")
     with pytest.raises(BundleError, match=r"more than 10,000 files"):
-        git_fetch.fetch(CodeGit(f"{server.url}/code/.git", name), NONE)
+        git_fetch.fetch(GitSource(f"{server.url}/code/.git", name), NONE)
 
 
 def make_tree(folder: Path, lines: str) -> str:

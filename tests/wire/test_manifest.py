@@ -21,7 +21,7 @@ from trainmaster.wire.manifest import (
     model_sha256,
     read_manifest,
 )
-from trainmaster.wire.reading import CorruptCheckpointError
+from trainmaster.wire.read_errors import CorruptCheckpointError
 
 from tests.wire.manifests import signed
 

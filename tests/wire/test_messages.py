@@ -8,8 +8,8 @@ import dataclasses
 import subprocess
 import sys
 
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import Member, Orders, Rendezvous, Roster
-from trainmaster.wire.states import Verb
 
 ROSTER = Roster(
     attempt=3,

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trainmaster.wire.messages import CheckpointRecord, Evaluation, Figures
-from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 
 PAGE = ProgressPage(7, 0.5, 1000.0, 0.01, 123.0, "save", 5, 3, 0.008, 2.5, 0.2)
 # Writes as fast as it can; every number of a page is the same.
 BUSY_RANK = """
 import sys
-from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 file, number = ProgressFile(sys.argv[1]), 0
 while True:
     number += 1
@@ -207,9 +207,8 @@ def test_a_second_writer_goes_on_counting(path: str) -> None:
 
 def test_without_room_for_a_page_there_is_an_error(tmp_path: Path) -> None:
     """And no SIGBUS at the first write into it. A file system of its own, in namespaces of its own."""
-    create = (
-        f"from trainmaster.wire.progress import ProgressFile; ProgressFile({str(tmp_path / 'page')!r}, create=True)"
-    )
+    page = str(tmp_path / "page")
+    create = f"from trainmaster.wire.progress_page import ProgressFile; ProgressFile({page!r}, create=True)"
     full = f"mount -t tmpfs -o size=64k tmpfs {tmp_path} && head -c 65536 /dev/zero > {tmp_path}/ballast"
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{full}; exec {sys.executable} -c "{create}"']
     ended = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -19,10 +19,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from trainmaster_trainer.checkpoint.shard import DTYPES
-from trainmaster_trainer.counted import Loss, count_of
+from trainmaster_trainer.counted_loss import Loss, count_of
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.metric_names import LONGEST_NAME, MOST_METRICS, TAKEN
-from trainmaster_trainer.moment import eval_mode
+from trainmaster_trainer.model_guard import eval_mode
 from trainmaster_trainer.task import Task
 
 

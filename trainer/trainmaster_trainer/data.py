@@ -28,7 +28,7 @@ from trainmaster_trainer.data_workers import Ahead, DataWorkers
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.making import Collate, Maker, are_in_memory, as_dataset
 from trainmaster_trainer.permutation import Indices, block, block_size
-from trainmaster_trainer.streams import Place, StreamMaker, is_stream, length_of
+from trainmaster_trainer.streams import StreamMaker, StreamPlace, is_stream, length_of
 from trainmaster_trainer.structure import leaves, part_of, to_device
 from trainmaster_trainer.task import Samples
 
@@ -214,7 +214,7 @@ class Batches:
         first, end = share.bounds(self._order.batch_size)
         if self.is_stream and self._start is None:  # the training begins with this step
             before = (step - 1) * self._order.batch_size
-            self._start = Place(before, begun=before).packed()
+            self._start = StreamPlace(before, begun=before).packed()
         began = time.monotonic()
         inputs, targets, *place = self._make(step, share, self._start)
         self.place = place[0] if place else None

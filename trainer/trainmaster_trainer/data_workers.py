@@ -33,7 +33,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import signal_handling
 from typing_extensions import override
 
-from trainmaster_trainer.agent import errors, process
+from trainmaster_trainer.agent import process, rank_errors
 from trainmaster_trainer.making import Maker
 from trainmaster_trainer.streams import StreamMaker
 from trainmaster_trainer.structure import each_tensor
@@ -100,7 +100,7 @@ class DataWorkers:
             self._batches = iter(self._loader)  # what was made ahead is thrown away
         self._next = (step + 1, share)
         made = next(self._batches)
-        if isinstance(made, Failure):
+        if isinstance(made, DataWorkerFailure):
             raise made.error() from _WorkerTraceback(made.trace)
         return made
 
@@ -154,7 +154,7 @@ class _Made(Dataset[Any]):
             # Pickled here and not in the queue's thread, whose errors nobody hears of: the rank would wait for ever.
             return _Pickled(each_tensor(self._maker.make(step, share, start), _in_shared_memory))
         except Exception as error:  # noqa: BLE001 the rank raises it
-            return Failure.of(error)
+            return DataWorkerFailure.describing(error)
 
 
 class _Pickled:
@@ -169,7 +169,7 @@ class _Pickled:
 
 
 @dataclass(frozen=True)
-class Failure:
+class DataWorkerFailure:
     """A failure is what a data worker raised. The rank raises it again, with evidence and fingerprint of the task."""
 
     kind: str
@@ -179,14 +179,14 @@ class Failure:
     pickled: bytes
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def describing(cls, error: Exception) -> DataWorkerFailure:
         """Return the failure that stands for an error."""
-        told = errors.describe(error, 0.0)[errors.MEMBER]
+        told = rank_errors.describe(error, 0.0)[rank_errors.MEMBER]
         try:
             pickled = pickle.dumps(error)
         except Exception:  # noqa: BLE001 a task's error may hold anything
             pickled = b""
-        return cls(type(error).__name__, errors.text_of(error), told["frame"], told["traceback"], pickled)
+        return cls(type(error).__name__, rank_errors.text_of(error), told["frame"], told["traceback"], pickled)
 
     def error(self) -> Exception:
         """Return the error, or one of the same name with the same text where it cannot travel."""
@@ -194,7 +194,7 @@ class Failure:
         with suppress(Exception):  # as above
             found = pickle.loads(self.pickled)  # noqa: S301 of this rank's own child
         error: Exception = found if isinstance(found, Exception) else RuntimeError()
-        if errors.text_of(error) != self.text:
+        if rank_errors.text_of(error) != self.text:
             error = type(self.kind, (RuntimeError,), {})(self.text)
         setattr(error, "trainmaster_frame", self.frame)  # noqa: B010 no class knows of it
         return error

@@ -1,6 +1,6 @@
 """Journal writes the steps of all members to metrics file and page, where no process group adds up losses.
 
-One member has it. `report.py` is the same for ranks that step together.
+One member has it. `rank_report.py` is the same for ranks that step together.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from trainmaster_trainer.batch_losses import StepLoss
 from trainmaster_trainer.checkpoint import lineage
 from trainmaster_trainer.checkpoint.remote import open_remote
 from trainmaster_trainer.checkpoint.resume import Resumed
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.evaluations import Evaluations
-from trainmaster_trainer.losses import StepLoss
 from trainmaster_trainer.metrics import Metrics
 from trainmaster_trainer.progress import Progress
-from trainmaster_trainer.report import check_finite
+from trainmaster_trainer.rank_report import check_finite
 from trainmaster_trainer.settings import Settings
 
 
@@ -30,7 +30,7 @@ class Journal:
         self._progress = progress
         begun = lineage.read(settings.checkpoints, settings.job_uid, open_remote(settings)).begun
         resumed = Resumed(step, durable_step, min(step, begun))
-        self._metrics = Metrics.of(settings, resumed.lines_step, durable_step, evaluated)
+        self._metrics = Metrics.for_attempt(settings, resumed.lines_step, durable_step, evaluated)
         self.step = max(self._metrics.last_step, begun)  # the last one that has its line
         progress.start(step, durable_step)
 

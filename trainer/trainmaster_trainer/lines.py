@@ -27,14 +27,14 @@ _BEGINNING = re.compile(rb'\{"step": (\d{1,18}), "loss": ')
 __all__ = ["METRICS"]
 
 
-class End(NamedTuple):
-    """End says how many bytes are good, and that the last line of them is of `step`; 0 if there is none."""
+class MetricsEnd(NamedTuple):
+    """MetricsEnd says how many bytes are good, and that the last line of them is of `step`; 0 if there is none."""
 
     bytes: int = 0
     step: int = 0
 
 
-def end_of_lines(folder: Path, step: int, trusted: int = 0, evaluated: int | None = None) -> End:
+def end_of_lines(folder: Path, step: int, trusted: int = 0, evaluated: int | None = None) -> MetricsEnd:
     """Return where the lines of steps up to `step` end. A torn line, and all that comes after it, does not count.
 
     Nor does a line of a step that is not later than the one before, and all after it: two attempts have written there.
@@ -45,7 +45,7 @@ def end_of_lines(folder: Path, step: int, trusted: int = 0, evaluated: int | Non
     try:
         descriptor = open_to_read(folder / METRICS)
     except FileNotFoundError:
-        return End()
+        return MetricsEnd()
     try:
         return _end(descriptor, step, min(trusted, step), step if evaluated is None else evaluated)
     finally:
@@ -64,7 +64,7 @@ def text_up_to(folder: Path, step: int, trusted: int = 0) -> bytes:
         os.close(descriptor)
 
 
-def losses_after(folder: Path, end: End) -> dict[int, float | None]:
+def losses_after(folder: Path, end: MetricsEnd) -> dict[int, float | None]:
     """Return the losses of a limited number of lines after `end`; None for a loss that is not a number."""
     found: dict[int, float | None] = {}
     descriptor = open_to_read(folder / METRICS)
@@ -78,7 +78,7 @@ def losses_after(folder: Path, end: End) -> dict[int, float | None]:
     return found
 
 
-def _end(descriptor: int, step: int, trusted: int, evaluated: int) -> End:
+def _end(descriptor: int, step: int, trusted: int, evaluated: int) -> MetricsEnd:
     end = _last_trusted(descriptor, trusted)
     told = 0  # the step of the last evaluation
     for line in _lines(descriptor, end.bytes):
@@ -89,11 +89,11 @@ def _end(descriptor: int, step: int, trusted: int, evaluated: int) -> End:
             told = found.step
         elif not (found.is_of_a_step and end.step < found.step <= step):
             break
-        end = End(end.bytes + len(line), found.step)
+        end = MetricsEnd(end.bytes + len(line), found.step)
     return end
 
 
-def _last_trusted(descriptor: int, trusted: int) -> End:
+def _last_trusted(descriptor: int, trusted: int) -> MetricsEnd:
     """Return where the last line of a step up to `trusted` ends, searched a limited way from the end of the file."""
     size = os.fstat(descriptor).st_size
     position, length, rest = size, _BLOCK, b""
@@ -104,10 +104,10 @@ def _last_trusted(descriptor: int, trusted: int) -> End:
             found = _BEGINNING.match(lines[number])
             step = step_of(lines[number]) if found is not None and int(found[1]) <= trusted else None
             if step is not None and step <= trusted:
-                return End(first + sum(map(len, lines[: number + 1])), step)
+                return MetricsEnd(first + sum(map(len, lines[: number + 1])), step)
         rest = lines[0] if lines and len(lines[0]) <= MOST_BYTES else b""  # what is longer is no line of ours
         position, length = first, min(4 * length, _LARGEST_BLOCK)
-    return End()
+    return MetricsEnd()
 
 
 def _lines(descriptor: int, position: int) -> Iterator[bytes]:

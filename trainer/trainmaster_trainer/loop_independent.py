@@ -1,11 +1,11 @@
 """Train without a process group across replicas: each member has a loop of its own.
 
-`loop.py` is the loop of all other strategies: its ranks step together. Here, strategy and role decide what a member
-does; the loops are in these modules:
+`training_loop.py` is the loop of all other strategies: its ranks step together. Here, strategy and role decide what a
+member does; the loops are in these modules:
 
     ParameterServer  worker            strategies/parameter_server/worker.py
     ParameterServer  parameterServer   strategies/parameter_server/server.py
-    Gossip           worker            strategies/gossip/loop.py
+    Gossip           worker            strategies/gossip/gossip_loop.py
 
 A worker knows its own progress only; `training.steps` counts the global batches of all workers.
 """
@@ -18,17 +18,17 @@ from trainmaster.wire import names
 
 from trainmaster_trainer import xla
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.independent import Member, become_member
+from trainmaster_trainer.independent_member import IndependentMember, become_member
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies import find_strategy
-from trainmaster_trainer.strategies.gossip import loop
+from trainmaster_trainer.strategies.gossip import gossip_loop
 from trainmaster_trainer.strategies.parameter_server import server, worker
 
-LOOPS: dict[tuple[str, str], Callable[[Member], int]] = {
+LOOPS: dict[tuple[str, str], Callable[[IndependentMember], int]] = {
     ("ParameterServer", names.WORKER): worker.train,
     ("ParameterServer", names.PARAMETER_SERVER): server.serve,
-    ("Gossip", names.WORKER): loop.train,
+    ("Gossip", names.WORKER): gossip_loop.train,
 }
 
 

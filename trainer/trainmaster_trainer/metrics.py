@@ -74,7 +74,7 @@ class Metrics:
         self.cut(resumed_step)
 
     @classmethod
-    def of(cls, settings: Settings, resumed_step: int, durable_step: int, evaluated: int = 0) -> Metrics:
+    def for_attempt(cls, settings: Settings, resumed_step: int, durable_step: int, evaluated: int = 0) -> Metrics:
         """Return the metrics of this attempt. With an object store, the file here is no other attempt's."""
         fence = Fence(settings.checkpoints, settings.job_uid, settings.attempt)
         shared = None if settings.plan.checkpoint_url else fence

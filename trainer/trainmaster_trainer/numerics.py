@@ -37,7 +37,7 @@ from torch.optim import Optimizer
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.answers import take_step
-from trainmaster_trainer.counted import Loss, factor_of
+from trainmaster_trainer.counted_loss import Loss, factor_of
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.metric_names import check_same_names
@@ -130,7 +130,7 @@ class Numerics:
         self._measured_samples = 0
 
     @classmethod
-    def of(cls, plan: TrainingPlan) -> Numerics:
+    def from_plan(cls, plan: TrainingPlan) -> Numerics:
         """Return the numerics that the YAML asks for."""
         return cls(plan.precision, plan.max_gradient_norm, plan.micro_batch_size)
 

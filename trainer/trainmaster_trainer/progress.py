@@ -16,7 +16,7 @@ from statistics import median
 
 from trainmaster.wire.messages import CheckpointRecord, Evaluation, Figures
 from trainmaster.wire.metric_lines import METRICS
-from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.metric_names import LONGEST_NAME, MOST_METRICS
@@ -130,7 +130,7 @@ class Progress:
         span = sum(self._seconds) + (self._kept[-1] if self._kept else 0.0)
         return min(1.0, sum(spent) / span) if span > 0 else 0.0
 
-    def told(self, step: int, loss: float, samples_per_second: float, step_seconds: float) -> None:
+    def take_over(self, step: int, loss: float, samples_per_second: float, step_seconds: float) -> None:
         """Take over step, loss and speeds from the process that counts all members' steps."""
         self.step, self.loss = max(self.step, step), loss
         self._told = (samples_per_second, step_seconds)

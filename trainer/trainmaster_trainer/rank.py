@@ -18,13 +18,13 @@ from trainmaster.wire.names import EXIT_BAD_CONFIGURATION
 from trainmaster.wire.printable import OneLineFormatter
 from trainmaster.wire.strategies import INDEPENDENT
 
-from trainmaster_trainer.agent.errors import is_the_users
+from trainmaster_trainer.agent.rank_errors import is_the_users
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import join
-from trainmaster_trainer.loop import train
 from trainmaster_trainer.loop_independent import train_independently
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.training_loop import train
 
 
 def main() -> int:

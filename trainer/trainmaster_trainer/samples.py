@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import torch
-from trainmaster.wire import data_workers
+from trainmaster.wire import data_worker_defaults
 from trainmaster.wire.strategies import INDEPENDENT
 from trainmaster.wire.training import TrainingPlan
 
@@ -75,7 +75,7 @@ def _workers(settings: Settings, batches: Batches) -> int:
         return asked
     if batches.are_in_memory:
         return 0
-    count = data_workers.by_cores(settings.cores or _allowed_cores(), settings.local_world_size)
+    count = data_worker_defaults.by_cores(settings.cores or _allowed_cores(), settings.local_world_size)
     return min(count, 1) if batches.is_stream else count  # each of several would read all of the stream
 
 

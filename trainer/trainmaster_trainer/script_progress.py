@@ -18,7 +18,7 @@ from statistics import median
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import Evaluation, Figures
-from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.script_lines import ScriptLines
@@ -55,7 +55,7 @@ class ScriptProgress:
         self._keeps = False  # its state is kept, and its steps are those after which it is
         self.step = 0
         self.figures: dict[str, float] = {}  # reported since they were looked at
-        self._pace = Pace()
+        self._pace = StepPace()
         # A handler of a signal may report in the midst of a report.
         self.lock = threading.RLock()
 
@@ -90,7 +90,7 @@ class ScriptProgress:
                 # After `counted` optimizer steps it says that `step` are done: it went on from the difference.
                 self._resumed = step - self._counted if self._counted <= step else step
                 self.reports = True
-                self._pace = Pace()
+                self._pace = StepPace()
             self._advance(step)
             return step
 
@@ -156,8 +156,8 @@ class ScriptProgress:
         )
 
 
-class Pace:
-    """Pace is how long steps take, and for how much of it the thread that takes them computes.
+class StepPace:
+    """StepPace is how long steps take, and for how much of it the thread that takes them computes.
 
     A thread that waits for peers in gloo takes no time of the processor, so the slowest rank is the one that takes
     most.

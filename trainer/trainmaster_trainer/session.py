@@ -24,16 +24,16 @@ from collections.abc import Callable
 from typing import Any
 
 from trainmaster_trainer import script_progress
-from trainmaster_trainer.agent import errors
+from trainmaster_trainer.agent import rank_errors
 from trainmaster_trainer.errors import ConfigurationError
 
-__all__ = ["State", "report", "state"]
+__all__ = ["SessionState", "report", "state"]
 
 _MOST_METRICS = 64  # of one report
 _LONGEST_NAME = 128
 _MOST_STEPS = 1 << 53
 _said: set[str] = set()
-_states: list[State] = []  # of this process: one at most
+_states: list[SessionState] = []  # of this process: one at most
 _RESERVED = ("objects", "ranks")  # parts of names in a checkpoint
 _CURE = "Give it both, or keep what it needs in an object that has them."
 _FROM_STEP = (
@@ -71,11 +71,11 @@ def report(step: Any = None, total: Any = None, loss: Any = None, **metrics: Any
             progress, _read("step", step, _whole), _read("total", total, _whole), _read("loss", loss, _number), metrics
         )
     except Exception as error:  # noqa: BLE001 the script trains on, whatever is wrong here
-        _say_once("failed", f"a report could not be taken: {type(error).__name__}: {errors.text_of(error)}")
+        _say_once("failed", f"a report could not be taken: {type(error).__name__}: {rank_errors.text_of(error)}")
 
 
-class State:
-    """State is the state of a script's objects, which outlives its processes.
+class SessionState:
+    """SessionState is the state of a script's objects, which outlives its processes.
 
     This one does nothing: outside of Trainmaster (under plain python or torchrun) there is nobody to keep it.
     """
@@ -95,7 +95,7 @@ class State:
         """
 
 
-def state(*unnamed: Any, **objects: Any) -> State:
+def state(*unnamed: Any, **objects: Any) -> SessionState:
     """Return the state of these objects, each under a name of its own: model, optimizer, anything with a state_dict.
 
     An object has `state_dict()` and `load_state_dict()`, or is a random number generator of torch, NumPy or Python. The
@@ -113,12 +113,12 @@ def state(*unnamed: Any, **objects: Any) -> State:
     _check(objects)
     progress = script_progress.of_this_process()
     if progress is None:
-        return State()
+        return SessionState()
     if _states:
         raise ConfigurationError(
             "session.state is called twice in this process. Give all objects in one call: they are restored together."
         )
-    from trainmaster_trainer.scripts.state import ScriptState  # noqa: PLC0415 it imports torch
+    from trainmaster_trainer.scripts.script_state import ScriptState  # noqa: PLC0415 it imports torch
 
     _states.append(ScriptState(objects, progress))
     return _states[0]
@@ -210,7 +210,9 @@ def _read(name: str, value: Any, how: Callable[[Any], Any]) -> Any:
         return how(value)
     except Exception:  # noqa: BLE001 a value of the user's own, with methods of its own
         kind = "a whole number from 0 on" if how is _whole else "a number"
-        _say_once(f"value {name[:_LONGEST_NAME]}", f"{name[:_LONGEST_NAME]}={errors.text_of(value)[:80]} is not {kind}")
+        _say_once(
+            f"value {name[:_LONGEST_NAME]}", f"{name[:_LONGEST_NAME]}={rank_errors.text_of(value)[:80]} is not {kind}"
+        )
         return None
 
 
@@ -233,4 +235,4 @@ def _number(value: Any) -> float:
 def _say_once(what: str, text: str) -> None:
     if what not in _said and len(_said) < _MOST_METRICS:
         _said.add(what)
-        errors.say(f"trainmaster: session.report: {text}")
+        rank_errors.say(f"trainmaster: session.report: {text}")

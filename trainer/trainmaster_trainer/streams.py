@@ -55,7 +55,7 @@ def length_of(stream: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Place:
+class StreamPlace:
     """A place is how far a stream has been read. It was begun anew `epoch` times."""
 
     samples: int  # in all, as steps count them
@@ -85,7 +85,7 @@ class Place:
         return text
 
     @classmethod
-    def unpacked(cls, text: Any) -> Place:
+    def unpacked(cls, text: Any) -> StreamPlace:
         """Return what `packed` gave.
 
         Raises:
@@ -159,7 +159,7 @@ class StreamMaker:
             )
         self._dataset, self._size, self._seed, self._own = dataset, batch_size, seed, own
         self._iterator: Iterator[Any] | None = None
-        self._place = Place(0)
+        self._place = StreamPlace(0)
         self._is_new = False  # an epoch has just begun, and has its seed
         self.promised = 0  # samples of each epoch, where the number of steps follows from them; 0: it does not
 
@@ -171,7 +171,7 @@ class StreamMaker:
         """
         begin = (step - 1) * self._size
         if self._iterator is None or self._place.samples > begin:
-            self._go_to(Place.unpacked(start))
+            self._go_to(StreamPlace.unpacked(start))
         while self._place.samples < begin:
             self._next()
         read = [self._next() for _ in range(self._size)]
@@ -182,7 +182,7 @@ class StreamMaker:
             return *pair(self._own(read[first:end]), "what its collate() returns"), place
         return *pair(collate(read[first:end], range(begin + first, begin + end)), "a sample of its dataset()"), place
 
-    def _go_to(self, place: Place) -> None:
+    def _go_to(self, place: StreamPlace) -> None:
         """Go on from a place: by the dataset's state, else by reading what lies before it once more."""
         worker._worker_info = None  # noqa: SLF001 else a dataset gives data workers parts
         if place.state is not None and self._load(place):
@@ -195,7 +195,7 @@ class StreamMaker:
         while self._place.samples < place.samples:
             self._next()
 
-    def _load(self, place: Place) -> bool:
+    def _load(self, place: StreamPlace) -> bool:
         """Give the iterator the state, or else the dataset. Return whether one of them takes it."""
         self._set_epoch(place.epoch)
         self._iterator = iter(self._dataset)
@@ -220,7 +220,7 @@ class StreamMaker:
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(epoch)
 
-    def _begin(self, place: Place) -> None:
+    def _begin(self, place: StreamPlace) -> None:
         """Begin an epoch."""
         randomness.seed_samples(self._seed, place.epoch, 0, 0)
         self._set_epoch(place.epoch)

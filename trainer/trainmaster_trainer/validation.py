@@ -25,11 +25,11 @@ from trainmaster_trainer.data import SampleOrder, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.making import Maker, as_dataset
 from trainmaster_trainer.metric_names import VALIDATION_LOSS, check_same_names
-from trainmaster_trainer.moment import Inside, eval_mode
+from trainmaster_trainer.model_guard import ForwardState, eval_mode
 from trainmaster_trainer.permutation import Indices
 from trainmaster_trainer.samples import own_collate
 from trainmaster_trainer.settings import Settings
-from trainmaster_trainer.strategies.steady import prints
+from trainmaster_trainer.strategies.outside_changes import prints
 from trainmaster_trainer.structure import to_device
 from trainmaster_trainer.task import Task
 
@@ -53,8 +53,8 @@ class InOrder(SampleOrder):
         return -(-(end - first) // self.batch_size)
 
 
-class Trial:
-    """Trial evaluates a model: on the validation samples, where the task has some, and by its own evaluate().
+class Evaluator:
+    """Evaluator evaluates a model: on the validation samples, where the task has some, and by its own evaluate().
 
     `trying` is told with which batch it begins, counted from 1, and 0 when it is through with them.
     """
@@ -154,7 +154,7 @@ class Trial:
         if self._plan.evaluate_every is None:
             yield
             return
-        inside, before = Inside(model), _prints(model)
+        inside, before = ForwardState(model), _prints(model)
         yield
         inside.put_back()
         after = _prints(model)

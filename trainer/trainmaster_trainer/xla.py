@@ -45,8 +45,8 @@ def open_device() -> torch.device:
     return device
 
 
-class Mesh:
-    """Mesh holds all XLA devices of this replica in a row."""
+class XlaMesh:
+    """XlaMesh holds all XLA devices of this replica in a row."""
 
     def __init__(self) -> None:
         import numpy as np

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.advice import traffic
-from trainmaster.advice.facts import GroupFacts, MachineFacts, ModelFacts
+from trainmaster.advice.model_facts import GroupFacts, MachineFacts, ModelFacts
 from trainmaster.wire.measured import Exchange
 
 
 @dataclass(frozen=True)
-class Line:
+class CostLine:
     """A line is y = fixed + slope * x; neither number is negative."""
 
     fixed: float
@@ -65,32 +65,32 @@ class Prediction:
         return self.candidate.group.batch / self.step_seconds
 
 
-def line_through(points: list[tuple[float, float]]) -> Line:
+def line_through(points: list[tuple[float, float]]) -> CostLine:
     """Return the least-squares line with fixed and slope at least 0; it goes through the origin if all x are equal."""
     count = len(points)
     mean_x = sum(x for x, _ in points) / count
     mean_y = sum(y for _, y in points) / count
     spread = sum((x - mean_x) ** 2 for x, _ in points)
     if spread == 0:
-        return Line(0.0, mean_y / mean_x if mean_x else 0.0)
+        return CostLine(0.0, mean_y / mean_x if mean_x else 0.0)
     slope = max(0.0, sum((x - mean_x) * (y - mean_y) for x, y in points) / spread)
     fixed = mean_y - slope * mean_x
     if fixed < 0:
-        return Line(0.0, sum(x * y for x, y in points) / sum(x * x for x, _ in points))
-    return Line(fixed, slope)
+        return CostLine(0.0, sum(x * y for x, y in points) / sum(x * x for x, _ in points))
+    return CostLine(fixed, slope)
 
 
-def compute_line(machine: MachineFacts) -> Line:
+def compute_line(machine: MachineFacts) -> CostLine:
     """Return the line of a step's seconds over its samples, on one device."""
     return line_through([(timing.samples, timing.seconds) for timing in machine.compute])
 
 
-def exchange_line(machine: MachineFacts) -> Line:
+def exchange_line(machine: MachineFacts) -> CostLine:
     """Return the line of an exchange's seconds over the bytes that a rank sends."""
     return _line(machine.exchange)
 
 
-def _line(exchanges: Sequence[Exchange]) -> Line:
+def _line(exchanges: Sequence[Exchange]) -> CostLine:
     return line_through([(exchange.size, exchange.seconds) for exchange in exchanges])
 
 
@@ -112,7 +112,7 @@ def predict(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> P
     return Prediction(candidate, compute, link.at(sent) if flows else 0.0)
 
 
-def _pipeline(candidate: Candidate, line: Line, machine: MachineFacts) -> float:
+def _pipeline(candidate: Candidate, line: CostLine, machine: MachineFacts) -> float:
     stages = candidate.group.ranks
     parts = int(candidate.options.get("microBatches") or min(4 * stages, candidate.group.batch))
     measured = machine.slowest_stage[stages - 1 : stages]

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from trainmaster.advice import memory, reading, traffic
-from trainmaster.advice.facts import GroupFacts, ModelFacts
-from trainmaster.advice.frameworks import WORDS
+from trainmaster.advice import memory_needs, sample_notes, traffic
+from trainmaster.advice.framework_words import WORDS
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
 from trainmaster.advice.textbook import TEXTBOOK, taxonomy
-from trainmaster.advice.told import told
+from trainmaster.advice.tracker_notes import tracker_notes
 from trainmaster.advice.units import in_bytes, in_numbers
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.replicas import ReplicaSpec
+from trainmaster.api.roles import ReplicaSpec
 from trainmaster.api.supported import not_yet_supported
 from trainmaster.wire import launchers, names, strategies, torchrun
 
@@ -39,7 +39,7 @@ def explain(job: TrainingJob, model: ModelFacts | None) -> list[Section]:
         ("Memory for the model", list(_memory(job, model))),
         ("When something dies", list(_failure(job, model))),
         *([("How far it is", list(_progress(job)))] if job.spec.training.command else []),
-        *([("Who is told", list(told(job)))] if job.spec.training.trackers else []),
+        *([("Who is told", list(tracker_notes(job)))] if job.spec.training.trackers else []),
     ]
 
 
@@ -93,7 +93,7 @@ def _numerics(job: TrainingJob) -> Iterator[str]:
 def _processes(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     spec, batch = job.spec, job.spec.training.global_batch_size
     yield _role("worker", spec.workers, spec.ranks_each)
-    yield from reading.told(job, model)
+    yield from sample_notes.sample_notes(job, model)
     if spec.spares:
         who = (
             "1 more worker stands by as a spare"
@@ -165,7 +165,7 @@ def _memory(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
         else f"its optimizer keeps {in_bytes(model.optimizer_bytes)} more"
     )
     yield f"{_parameters(model)}; {optimizer}."
-    for need in memory.needs(strategy.type, strategy.options, model, group_facts(job)):
+    for need in memory_needs.needs(strategy.type, strategy.options, model, group_facts(job)):
         parts = [("parameters", need.parameters), ("gradients", need.gradients), ("optimizer", need.optimizer)]
         parts += [("activations", need.activations)] if need.activations else []
         told = ", ".join(f"{name} {in_bytes(size)}" for name, size in parts if size)

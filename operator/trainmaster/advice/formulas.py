@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
 
 Options = Mapping[str, Any]
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from trainmaster.advice import cost, memory
+from trainmaster.advice import cost, memory_needs
 from trainmaster.advice.cost import Candidate, Prediction
 from trainmaster.advice.explanation import group_facts
-from trainmaster.advice.facts import GroupFacts, MachineFacts, ModelFacts
+from trainmaster.advice.model_facts import GroupFacts, MachineFacts, ModelFacts
 from trainmaster.advice.units import in_bytes, in_seconds
 from trainmaster.api.job import TrainingJob
 from trainmaster.wire import strategies
@@ -46,7 +46,7 @@ def compare(job: TrainingJob, model: ModelFacts, machine: MachineFacts) -> list[
 
 def _comparison(prediction: Prediction, alone: Prediction, model: ModelFacts) -> Comparison:
     candidate = prediction.candidate
-    needs = memory.needs(candidate.strategy, candidate.options, model, candidate.group)
+    needs = memory_needs.needs(candidate.strategy, candidate.options, model, candidate.group)
     gain = prediction.samples_per_second / alone.samples_per_second
     return Comparison(prediction, gain, max(need.total for need in needs))
 

@@ -2,10 +2,12 @@
 
 from importlib import import_module
 
-from trainmaster.advice.pages.page import Page
+from trainmaster.advice.pages.strategy_page import StrategyPage
 from trainmaster.wire.strategies import STRATEGIES, module_of
 
-TEXTBOOK: dict[str, Page] = {name: import_module(f"{__package__}.pages.{module_of(name)}").PAGE for name in STRATEGIES}
+TEXTBOOK: dict[str, StrategyPage] = {
+    name: import_module(f"{__package__}.pages.{module_of(name)}").PAGE for name in STRATEGIES
+}
 
 
 def taxonomy(strategy_type: str, options: dict[str, object]) -> str:

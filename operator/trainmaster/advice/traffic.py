@@ -5,8 +5,8 @@ ring all-reduce sends and receives 2S(N-1)/N at every rank (Patarasuk and Yuan, 
 `tests/trainer` counts that the strategies do. What a compression saves is counted; cost.py adds latency.
 """
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Flow, Options, medium
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
 from trainmaster.advice.textbook import TEXTBOOK
 
 

@@ -13,7 +13,7 @@ _Digest = Annotated[str, Field(min_length=64, max_length=64)]
 _Commit = Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class Bundle(Model):
+class CodeBundle(Model):
     """Code that `trainmaster submit` has packed and sent. The agent of each pod verifies it and unpacks it."""
 
     sha256: _Digest
@@ -69,7 +69,7 @@ class CodeImage(Model):
 class Code(Model):
     """The code that is not in the image comes from here. Set exactly one of the members."""
 
-    bundle: Bundle | None = None
+    bundle: CodeBundle | None = None
     """A bundle of files in ConfigMaps of the job, made by `trainmaster submit`. On a laptop it is not used: the \
 folder of this file has the code."""
     url: CodeUrl | None = None

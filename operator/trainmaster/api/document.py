@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from trainmaster.api import text
+from trainmaster.api import yaml_text
 from trainmaster.api.job import Metadata, TrainingJob
 from trainmaster.api.labels import bad_labels
 from trainmaster.api.launcher import refused_launch
@@ -24,7 +24,7 @@ from trainmaster.api.problem import Location, Problem
 from trainmaster.api.repair import Kept, has_member, keep_valid
 from trainmaster.api.rules import Violation, violations
 from trainmaster.api.sizes import SAID_TWICE
-from trainmaster.api.wording import Words, closest, missing, of_a_pod, unknown_field, words_for
+from trainmaster.api.wording import RuleWords, closest, missing, of_a_pod, unknown_field, words_for
 from trainmaster.wire import names
 
 _METADATA = (
@@ -54,9 +54,9 @@ def read_file(path: Path) -> bytes:
         OSError: it cannot be read.
     """
     if str(path) == "-":
-        return sys.stdin.buffer.read(text.MAX_BYTES + 1)
+        return sys.stdin.buffer.read(yaml_text.MAX_BYTES + 1)
     with path.open("rb") as file:
-        return file.read(text.MAX_BYTES + 1)
+        return file.read(yaml_text.MAX_BYTES + 1)
 
 
 def load(content: bytes | str, changes: Sequence[str] = ()) -> TrainingJob | list[Problem]:
@@ -70,7 +70,7 @@ def load(content: bytes | str, changes: Sequence[str] = ()) -> TrainingJob | lis
 
 def load_data(content: bytes | str, changes: Sequence[str] = ()) -> dict[str, Any] | list[Problem]:
     """Return the one TrainingJob in a YAML text as plain data, just as it was written, or its problems."""
-    documents = text.read(content.encode(errors="surrogatepass") if isinstance(content, str) else content)
+    documents = yaml_text.read(content.encode(errors="surrogatepass") if isinstance(content, str) else content)
     chosen = _choose(documents)
     if isinstance(chosen, Problem):
         return [chosen]
@@ -81,7 +81,7 @@ def load_data(content: bytes | str, changes: Sequence[str] = ()) -> dict[str, An
     return sorted(set(found)) if found else data
 
 
-def _choose(documents: tuple[text.Document, ...]) -> text.Document | Problem:
+def _choose(documents: tuple[yaml_text.Document, ...]) -> yaml_text.Document | Problem:
     """Return the document that is a TrainingJob, else a problem.
 
     A document that cannot be read is returned before all others.
@@ -99,7 +99,7 @@ def _choose(documents: tuple[text.Document, ...]) -> text.Document | Problem:
     return _not_a_job(documents)
 
 
-def _not_a_job(documents: tuple[text.Document, ...]) -> Problem:
+def _not_a_job(documents: tuple[yaml_text.Document, ...]) -> Problem:
     cure = f"Begin it with apiVersion: {names.API_VERSION} and kind: {names.KIND}"
     filled = [document for document in documents if document.data is not None]
     if not filled:
@@ -116,18 +116,18 @@ def _not_a_job(documents: tuple[text.Document, ...]) -> Problem:
     return Problem.at(line, column, ("kind",), message, f"Did you mean {near}?" if near else cure)
 
 
-def _kind(document: text.Document) -> Any:
+def _kind(document: yaml_text.Document) -> Any:
     return document.data.get("kind") if isinstance(document.data, dict) else "no object"
 
 
-def _start(document: text.Document) -> tuple[int, int]:
+def _start(document: yaml_text.Document) -> tuple[int, int]:
     return document.marks.get((), (1, 1))
 
 
 class _Check:
     """Check one document."""
 
-    def __init__(self, document: text.Document) -> None:
+    def __init__(self, document: yaml_text.Document) -> None:
         self._data: dict[str, Any] = document.data
         self._marks = document.marks
         self._unsure: set[Location] = set()  # places that rules must not be asked about
@@ -143,7 +143,7 @@ class _Check:
         launch = refused_launch(kept.model) if kept.model is not None and not told else None
         return [self._at(*launch)] if launch else told
 
-    def _at(self, location: Location, words: Words) -> Problem:
+    def _at(self, location: Location, words: RuleWords) -> Problem:
         """Return a problem on the line of the field, or on that of the nearest field above it that is there."""
         place = location
         while place and place not in self._marks:
@@ -155,16 +155,16 @@ class _Check:
         problems = []
         if "apiVersion" not in self._data:
             problems.append(
-                self._at(("apiVersion",), Words("apiVersion is missing", f"Write apiVersion: {names.API_VERSION}"))
+                self._at(("apiVersion",), RuleWords("apiVersion is missing", f"Write apiVersion: {names.API_VERSION}"))
             )
         metadata = self._data.get("metadata")
         if metadata is None:
-            problems.append(self._at(("metadata",), Words("metadata is missing", "Write metadata: {name: my-job}")))
+            problems.append(self._at(("metadata",), RuleWords("metadata is missing", "Write metadata: {name: my-job}")))
         if isinstance(metadata, dict):
             if not metadata.get("name") and not metadata.get("generateName"):
                 self._unsure.add(("metadata", "name"))
                 problems.append(
-                    self._at(("metadata", "name"), Words("the job has no name", "Write metadata: {name: my-job}"))
+                    self._at(("metadata", "name"), RuleWords("the job has no name", "Write metadata: {name: my-job}"))
                 )
             strange = [key for key in metadata if key not in _METADATA]
             problems.extend(self._at(("metadata", key), unknown_field(key, _METADATA)) for key in strange)
@@ -214,7 +214,7 @@ class _Check:
             return []
         unsure = dropped | self._unsure
         broken = [violation for violation in violations(job) if not _touches(violation, unsure)]
-        return [self._at(violation.location, Words(violation.message, violation.cure)) for violation in broken]
+        return [self._at(violation.location, RuleWords(violation.message, violation.cure)) for violation in broken]
 
     def _with_stand_ins(self) -> tuple[TrainingJob | None, frozenset[Location]]:
         """Return the job with its unreadable required parts replaced, and all such places; None if that fails."""

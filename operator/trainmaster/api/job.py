@@ -12,11 +12,11 @@ from pydantic import BeforeValidator, ConfigDict, Field, ModelWrapValidatorHandl
 
 from trainmaster.api.model import Int, Model
 from trainmaster.api.policies import Checkpoint, Elasticity, FailurePolicy, Scheduling
-from trainmaster.api.replicas import TPU, ReplicaSpec, ServerSpec
+from trainmaster.api.roles import TPU, ReplicaSpec, ServerSpec
 from trainmaster.api.sizes import fit_a_spec
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.api.strategy import Strategy
-from trainmaster.api.training import Training
+from trainmaster.api.strategy_spec import StrategySpec
+from trainmaster.api.training_spec import TrainingSpec
 from trainmaster.wire import frameworks, names
 from trainmaster.wire.strategies import WHOLE_MODELS
 
@@ -24,9 +24,9 @@ from trainmaster.wire.strategies import WHOLE_MODELS
 class TrainingJobSpec(Model):
     """The spec says what to train, by which strategy, on what. Only strategy and training must be given."""
 
-    strategy: Strategy
+    strategy: StrategySpec
     """How to train: one word, and options of that type."""
-    training: Training
+    training: TrainingSpec
     """What to train: a task or a command."""
     workers: ReplicaSpec = Field(default_factory=ReplicaSpec)
     """The pods that train."""

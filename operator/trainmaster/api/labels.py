@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainmaster.api.problem import Location
-from trainmaster.api.wording import Words
+from trainmaster.api.wording import RuleWords
 
 _PLACES: tuple[Location, ...] = (
     ("metadata", "labels"),
@@ -28,7 +28,7 @@ _LONGEST_PREFIX = 253
 _FORM = "Use at most 63 letters, digits, - _ and ., with a letter or digit first and last"
 
 
-def bad_labels(data: dict[str, Any]) -> Iterator[tuple[Location, Words]]:
+def bad_labels(data: dict[str, Any]) -> Iterator[tuple[Location, RuleWords]]:
     """Yield each label in the document whose name or value Kubernetes refuses, with words about it."""
     for place in _PLACES:
         labels: Any = data
@@ -37,9 +37,9 @@ def bad_labels(data: dict[str, Any]) -> Iterator[tuple[Location, Words]]:
         for name, value in labels.items() if isinstance(labels, dict) else ():
             if not _is_name(name):
                 message = f"{name} is not the name of a label"
-                yield (*place, name), Words(message, f"{_FORM}; a domain and / may stand before it")
+                yield (*place, name), RuleWords(message, f"{_FORM}; a domain and / may stand before it")
             if isinstance(value, str) and value and not _NAME.fullmatch(value):
-                yield (*place, name), Words(f'"{value}" is not the value of a label', _FORM)
+                yield (*place, name), RuleWords(f'"{value}" is not the value of a label', _FORM)
 
 
 def _is_name(key: Any) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Location
-from trainmaster.api.wording import Words
+from trainmaster.api.wording import RuleWords
 from trainmaster.wire import launchers, torchrun
 
 _COMMAND: Location = ("spec", "training", "command")
 
 
-def refused_launch(job: TrainingJob) -> tuple[Location, Words] | None:
+def refused_launch(job: TrainingJob) -> tuple[Location, RuleWords] | None:
     """Return the place and the words of what is wrong; None where nothing is, or it shows only on the machine."""
     spec = job.spec
     if not spec.training.command:
@@ -27,5 +27,5 @@ def refused_launch(job: TrainingJob) -> tuple[Location, Words] | None:
             torchrun.check_size(launch, spec.workers.replicas, spec.ranks_each, each)
     except torchrun.CommandError as error:
         what, _, cure = str(error).removeprefix("training.command: ").partition(": ")
-        return _COMMAND, Words(what, cure[:1].upper() + cure[1:] or "Correct the command")
+        return _COMMAND, RuleWords(what, cure[:1].upper() + cure[1:] or "Correct the command")
     return None

@@ -12,10 +12,10 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from trainmaster.api import text
+from trainmaster.api import yaml_text
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Location, Problem
-from trainmaster.api.wording import Words, unknown_field
+from trainmaster.api.wording import RuleWords, unknown_field
 
 _STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
 _MOST_STEPS = 50
@@ -27,15 +27,15 @@ def override(data: dict[str, Any], words: Sequence[str]) -> list[Problem]:
     return [Problem.at(1, 1, (), f"--set {word}: {told.message}", told.cure) for word, told in _applied(data, words)]
 
 
-def _applied(data: dict[str, Any], words: Sequence[str]) -> Iterator[tuple[str, Words]]:
+def _applied(data: dict[str, Any], words: Sequence[str]) -> Iterator[tuple[str, RuleWords]]:
     for word in words:
         path, equals, written = word.partition("=")
         if not equals or not _PATH.fullmatch(path):
-            yield word, Words("it is not of the form path=value", "Write for example --set training.steps=500")
+            yield word, RuleWords("it is not of the form path=value", "Write for example --set training.steps=500")
             continue
         steps = tuple(int(index) if index else name for name, index in _STEP.findall(path))
         if len(steps) > _MOST_STEPS:
-            yield word[:100], Words("its path is nested too deeply", "A TrainingJob needs about ten levels")
+            yield word[:100], RuleWords("its path is nested too deeply", "A TrainingJob needs about ten levels")
             continue
         if steps[0] not in ("spec", "metadata"):
             steps = ("spec", *steps)
@@ -44,12 +44,12 @@ def _applied(data: dict[str, Any], words: Sequence[str]) -> Iterator[tuple[str, 
             yield word, wrong
 
 
-def _set(data: dict[str, Any], steps: Location, written: str) -> Words | None:
+def _set(data: dict[str, Any], steps: Location, written: str) -> RuleWords | None:
     kind = _kind_at(steps)
-    if isinstance(kind, Words):
+    if isinstance(kind, RuleWords):
         return kind
     value = _value(written, kind)
-    if isinstance(value, Words):
+    if isinstance(value, RuleWords):
         return value
     return _put(data, steps, value)
 
@@ -68,9 +68,9 @@ def _kind_at(steps: Location) -> Any:
             continue
         holder = _origin_of(kind, tuple if isinstance(step, int) else dict)
         if holder is None and str(step).isdecimal() and _origin_of(kind, tuple) is not None:
-            return Words(f"{step} stands after a list", f"Write an item of a list as [{step}], without a dot")
+            return RuleWords(f"{step} stands after a list", f"Write an item of a list as [{step}], without a dot")
         if holder is None:
-            return Words(f"there is no {step} below what stands before it", "Look at the reference of TrainingJob")
+            return RuleWords(f"there is no {step} below what stands before it", "Look at the reference of TrainingJob")
         kind = get_args(holder)[0 if isinstance(step, int) else 1]
         if kind is Any:
             return None
@@ -95,19 +95,19 @@ def _model_in(kind: Any) -> type[BaseModel] | None:
 def _value(written: str, kind: Any) -> Any:
     """Return the value that a text has where this type is wanted."""
     if written[:1] in ("[", "{"):
-        (document,) = text.read(b"value: " + written.encode(errors="replace"))[:1]
+        (document,) = yaml_text.read(b"value: " + written.encode(errors="replace"))[:1]
         if document.problems or not isinstance(document.data, dict):
-            return Words(
+            return RuleWords(
                 "its value is no list or object of YAML", "Write for example --set 'training.command=[python, a.py]'"
             )
         return document.data["value"]
-    value = text.plain_value(written)
+    value = yaml_text.plain_value(written)
     has_text = _origin_of(kind, str) is not None or any(isinstance(arm, str) for arm in get_args(kind))
     only_text = has_text and not isinstance(value, str) and _origin_of(kind, type(value)) is None
     return written if only_text and value is not None else value
 
 
-def _put(data: dict[str, Any], steps: Location, value: Any) -> Words | None:
+def _put(data: dict[str, Any], steps: Location, value: Any) -> RuleWords | None:
     here: Any = data
     for number, step in enumerate(steps[:-1]):
         following = steps[number + 1]
@@ -115,7 +115,7 @@ def _put(data: dict[str, Any], steps: Location, value: Any) -> Words | None:
         if there is None and isinstance(here, dict):
             there = here[step] = [] if isinstance(following, int) else {}
         if there is None:
-            return Words(f"there is no item {step} in this list", "Give the whole list")
+            return RuleWords(f"there is no item {step} in this list", "Give the whole list")
         here = there
     last = steps[-1]
     if isinstance(here, dict):
@@ -123,7 +123,9 @@ def _put(data: dict[str, Any], steps: Location, value: Any) -> Words | None:
     elif isinstance(here, list) and isinstance(last, int) and last <= len(here):
         here[last : last + 1] = [value]
     else:
-        return Words(f"there is no {last} in what the file has there", "Correct the file first, or give the whole part")
+        return RuleWords(
+            f"there is no {last} in what the file has there", "Correct the file first, or give the whole part"
+        )
     return None
 
 

@@ -28,7 +28,7 @@ class ClaimReference(Model):
     """Its name. ReadWriteMany, if workers run on several nodes."""
 
 
-class ObjectStore(Model):
+class ObjectStoreSpec(Model):
     """A bucket that speaks S3, or anything else that fsspec reaches and the image has a driver for."""
 
     url: Place
@@ -48,7 +48,7 @@ class Storage(Model):
 name, a dash, and the first eight characters of its uid."""
     path: Place | None = None
     """An absolute path that is there already: a shared mount of your own volumes, or a folder on a laptop."""
-    object_store: ObjectStore | None = None
+    object_store: ObjectStoreSpec | None = None
     """A bucket. Every save is committed by one last request, so a cut connection or a late pod harms nothing."""
 
 

@@ -257,7 +257,7 @@ def _one_line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-class _Dumper(yaml.SafeDumper):
+class _SchemaDumper(yaml.SafeDumper):
     """Write YAML for people: long texts in one piece, no aliases."""
 
     def ignore_aliases(self, _data: Any) -> bool:
@@ -267,7 +267,7 @@ class _Dumper(yaml.SafeDumper):
 def crd_yaml() -> str:
     """Return the CRD as the text of the file in `crds/`."""
     head = "# Generated from operator/trainmaster/api by `make generate`. Do not edit.\n"
-    return head + yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+    return head + yaml.dump(crd(), Dumper=_SchemaDumper, sort_keys=False, width=120, allow_unicode=True)
 
 
 if __name__ == "__main__":

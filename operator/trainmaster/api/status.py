@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, computed_field
 
+from trainmaster.api.job_states import TERMINAL, Phase, RestartDecision
 from trainmaster.api.model import Keyed
 from trainmaster.api.policies import Storage
 from trainmaster.api.repair import keep_valid
-from trainmaster.api.states import TERMINAL, Phase, RestartDecision
 from trainmaster.api.status_model import ClippedText, Count, Figure, Number, Seconds, StatusModel, Time
 from trainmaster.api.status_of_pods import AvoidedNode, LastLines
 from trainmaster.wire import names
@@ -98,8 +98,8 @@ class EvaluationStatus(StatusModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress(StatusModel):
-    """Progress says how far training is."""
+class JobProgress(StatusModel):
+    """JobProgress says how far training is."""
 
     step: Count = 0
     """The last step that ended."""
@@ -335,7 +335,7 @@ activeDeadlineSeconds counts from it. `goodput` counts from the creation."""
     """`runningTime` is when this attempt made its first step."""
     completion_time: Time | None = None
     """`completionTime` is when the job succeeded or failed."""
-    progress: Progress | None = None
+    progress: JobProgress | None = None
     """`progress` tells how far training is."""
     history: Annotated[tuple[HistoryPoint, ...], AfterValidator(lambda kept: kept[-MAX_HISTORY:])] = ()
     """The curve of training, oldest first: at most 128 points, spread over all steps of the present training."""

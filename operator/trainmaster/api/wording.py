@@ -16,7 +16,7 @@ from trainmaster.api.problem import Location
 from trainmaster.api.sizes import BAD_EXPRESSION, HAS_NUL, SAID_TWICE, TOKEN_LASTS, TOO_HEAVY, TOO_LARGE
 
 
-class Words(NamedTuple):
+class RuleWords(NamedTuple):
     """Hold a message and its cure."""
 
     message: str
@@ -31,12 +31,14 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     return by_lower[matches[0]] if matches else None
 
 
-def unknown_field(name: str, known: tuple[str, ...]) -> Words:
+def unknown_field(name: str, known: tuple[str, ...]) -> RuleWords:
     """Return the words about a field that does not exist."""
     near = closest(name, known)
     if near is not None:
-        return Words(f"there is no field {name} here", f"Did you mean {near}?")
-    return Words(f"there is no field {name} here", f"The fields here are {', '.join(known)}" if known else "Remove it")
+        return RuleWords(f"there is no field {name} here", f"Did you mean {near}?")
+    return RuleWords(
+        f"there is no field {name} here", f"The fields here are {', '.join(known)}" if known else "Remove it"
+    )
 
 
 # What people write under workers and a pod has elsewhere: in its spec, or in its container.
@@ -64,15 +66,15 @@ _ELSEWHERE = {
 }
 
 
-def of_a_pod(location: Location) -> Words | None:
+def of_a_pod(location: Location) -> RuleWords | None:
     """Return the words about a field of a pod or a container that stands right under a role; None if it is none."""
     name = str(location[-1])
     if location[:-1] not in (("spec", "workers"), ("spec", "parameterServers")) or name not in _ELSEWHERE:
         return None
-    return Words(f"there is no field {name} here", _ELSEWHERE[name])
+    return RuleWords(f"there is no field {name} here", _ELSEWHERE[name])
 
 
-def found(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Return a value in the reader's words."""
     if value is None:
         return "nothing"
@@ -85,24 +87,24 @@ def found(value: Any) -> str:
     return "a list" if isinstance(value, (list, tuple)) else "an object"
 
 
-def words_for(error: ErrorDetails, value: Any) -> Words:
+def words_for(error: ErrorDetails, value: Any) -> RuleWords:
     """Return the words about one error of `value`."""
     wording = _WORDINGS.get(error["type"])
     if wording is None:
-        return Words(error["msg"][:1].lower() + error["msg"][1:], "Look at the reference of TrainingJob")
+        return RuleWords(error["msg"][:1].lower() + error["msg"][1:], "Look at the reference of TrainingJob")
     return wording(error.get("ctx", {}), value)
 
 
-def _whole_number(_context: dict[str, Any], value: Any) -> Words:
+def _whole_number(_context: dict[str, Any], value: Any) -> RuleWords:
     if isinstance(value, str) and value.strip().lstrip("+-").isdigit():
-        return Words(f"must be a whole number, and is {found(value)}", "Remove the quotes")
-    return Words(f"must be a whole number, and is {found(value)}", "Write a number such as 4")
+        return RuleWords(f"must be a whole number, and is {describe_value(value)}", "Remove the quotes")
+    return RuleWords(f"must be a whole number, and is {describe_value(value)}", "Write a number such as 4")
 
 
-def _number(_context: dict[str, Any], value: Any) -> Words:
+def _number(_context: dict[str, Any], value: Any) -> RuleWords:
     if isinstance(value, str) and _is_number(value):
-        return Words(f"must be a number, and is {found(value)}", "Remove the quotes")
-    return Words(f"must be a number, and is {found(value)}", "Write a number such as 1.0")
+        return RuleWords(f"must be a number, and is {describe_value(value)}", "Remove the quotes")
+    return RuleWords(f"must be a number, and is {describe_value(value)}", "Write a number such as 1.0")
 
 
 def _is_number(text: str) -> bool:
@@ -113,77 +115,83 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _number_or_text(_context: dict[str, Any], value: Any) -> Words:
+def _number_or_text(_context: dict[str, Any], value: Any) -> RuleWords:
     if isinstance(value, float):
-        return Words(f"must be a whole number or a text, and is {found(value)}", f'Write "{value}" in quotes')
-    return Words(f"must be a whole number or a text, and is {found(value)}", "Write a number or a text")
+        return RuleWords(
+            f"must be a whole number or a text, and is {describe_value(value)}", f'Write "{value}" in quotes'
+        )
+    return RuleWords(f"must be a whole number or a text, and is {describe_value(value)}", "Write a number or a text")
 
 
-def _text(_context: dict[str, Any], value: Any) -> Words:
+def _text(_context: dict[str, Any], value: Any) -> RuleWords:
     if isinstance(value, (bool, int, float)):
         written = json.dumps(value)
-        return Words(f"must be a text, and is {found(value)}", f'Put it in quotes: "{written}"')
-    return Words(f"must be a text, and is {found(value)}", "Write a word or a text in quotes")
+        return RuleWords(f"must be a text, and is {describe_value(value)}", f'Put it in quotes: "{written}"')
+    return RuleWords(f"must be a text, and is {describe_value(value)}", "Write a word or a text in quotes")
 
 
-def _choice(context: dict[str, Any], value: Any) -> Words:
+def _choice(context: dict[str, Any], value: Any) -> RuleWords:
     choices = str(context["expected"]).replace("'", "").replace(" or ", ", ")
     near = closest(value, choices.split(", ")) if isinstance(value, str) else None
     cure = f"Did you mean {near}? It is one of {choices}" if near else f"Write one of {choices}"
-    return Words(f"is {found(value)}, which is none of the choices", cure)
+    return RuleWords(f"is {describe_value(value)}, which is none of the choices", cure)
 
 
-def missing(name: str, meaning: str, choices: tuple[str, ...]) -> Words:
+def missing(name: str, meaning: str, choices: tuple[str, ...]) -> RuleWords:
     """Return the words about a required field that is missing; `meaning` is its description."""
     if choices:
-        return Words(f"{name} is missing", f"Write one of {', '.join(choices)}")
+        return RuleWords(f"{name} is missing", f"Write one of {', '.join(choices)}")
     first = meaning.partition(". ")[0].rstrip(".")
-    return Words(f"{name} is missing", f"Set {name}: {first[:1].lower()}{first[1:]}")
+    return RuleWords(f"{name} is missing", f"Set {name}: {first[:1].lower()}{first[1:]}")
 
 
-def _list(_context: dict[str, Any], value: Any) -> Words:
+def _list(_context: dict[str, Any], value: Any) -> RuleWords:
     if isinstance(value, str):
-        return Words(f"must be a list, and is {found(value)}", f"Write [{', '.join(value.split())}]")
-    return Words(f"must be a list, and is {found(value)}", "Put a - before each item")
+        return RuleWords(f"must be a list, and is {describe_value(value)}", f"Write [{', '.join(value.split())}]")
+    return RuleWords(f"must be a list, and is {describe_value(value)}", "Put a - before each item")
 
 
-def _object(_context: dict[str, Any], value: Any) -> Words:
-    return Words(f"must be an object, and is {found(value)}", "Write its fields below it, indented by two more blanks")
+def _object(_context: dict[str, Any], value: Any) -> RuleWords:
+    return RuleWords(
+        f"must be an object, and is {describe_value(value)}", "Write its fields below it, indented by two more blanks"
+    )
 
 
-def _bound(key: str, word: str) -> Callable[[dict[str, Any], Any], Words]:
-    def wording(context: dict[str, Any], value: Any) -> Words:
-        return Words(f"must be {word} {context[key]}, and is {value}", f"Write {context[key]} or {_MORE[word]}")
+def _bound(key: str, word: str) -> Callable[[dict[str, Any], Any], RuleWords]:
+    def wording(context: dict[str, Any], value: Any) -> RuleWords:
+        return RuleWords(f"must be {word} {context[key]}, and is {value}", f"Write {context[key]} or {_MORE[word]}")
 
     return wording
 
 
-def _size(key: str, word: str, unit: str) -> Callable[[dict[str, Any], Any], Words]:
-    def wording(context: dict[str, Any], value: Any) -> Words:
+def _size(key: str, word: str, unit: str) -> Callable[[dict[str, Any], Any], RuleWords]:
+    def wording(context: dict[str, Any], value: Any) -> RuleWords:
         limit = context[key]
         if len(value) == 0:
-            return Words("is empty", "Remove it, or fill it")
+            return RuleWords("is empty", "Remove it, or fill it")
         message = f"must have {word} {limit} {unit}, and has {len(value)}"
-        return Words(message, "Make it longer" if word == "at least" else "Make it shorter")
+        return RuleWords(message, "Make it longer" if word == "at least" else "Make it shorter")
 
     return wording
 
 
-def _too_large(context: dict[str, Any], _value: Any) -> Words:
+def _too_large(context: dict[str, Any], _value: Any) -> RuleWords:
     message = (
         f"has {context['size']:,} bytes {context['how']}, and a process can be started with {context['most']:,} at most"
     )
-    return Words(message, context["cure"])
+    return RuleWords(message, context["cure"])
 
 
 _MORE = {"at least": "more", "at most": "less"}
-_WORDINGS: dict[str, Callable[[dict[str, Any], Any], Words]] = {
+_WORDINGS: dict[str, Callable[[dict[str, Any], Any], RuleWords]] = {
     "int_type": _whole_number,
     "float_type": _number,
     "int_from_float": _whole_number,
     "int_or_text": _number_or_text,
     "string_type": _text,
-    "bool_type": lambda _context, value: Words(f"must be true or false, and is {found(value)}", "Write true or false"),
+    "bool_type": lambda _context, value: RuleWords(
+        f"must be true or false, and is {describe_value(value)}", "Write true or false"
+    ),
     "literal_error": _choice,
     "tuple_type": _list,
     "dict_type": _object,
@@ -196,17 +204,17 @@ _WORDINGS: dict[str, Callable[[dict[str, Any], Any], Words]] = {
     "too_short": _size("min_length", "at least", "items"),
     "too_long": _size("max_length", "at most", "items"),
     TOO_LARGE: _too_large,
-    TOKEN_LASTS: lambda context, _value: Words(
+    TOKEN_LASTS: lambda context, _value: RuleWords(
         f"has a token with the audience {context['audience']} that lasts for more than an hour",
         f"Set expirationSeconds to {context['most']} at most",
     ),
-    TOO_HEAVY: lambda context, _value: Words(
+    TOO_HEAVY: lambda context, _value: RuleWords(
         f"has {context['size']:,} bytes as JSON, and {context['most']:,} is the most", context["cure"]
     ),
-    SAID_TWICE: lambda context, _value: Words(context["what"], "Remove one of the two, or say the same in both"),
-    BAD_EXPRESSION: lambda context, _value: Words(context["what"], context["cure"]),
-    HAS_NUL: lambda _context, _value: Words("holds the character NUL, which no process can be given", "Remove it"),
-    "duplicate": lambda context, _value: Words(
+    SAID_TWICE: lambda context, _value: RuleWords(context["what"], "Remove one of the two, or say the same in both"),
+    BAD_EXPRESSION: lambda context, _value: RuleWords(context["what"], context["cure"]),
+    HAS_NUL: lambda _context, _value: RuleWords("holds the character NUL, which no process can be given", "Remove it"),
+    "duplicate": lambda context, _value: RuleWords(
         f"{context['key']} {context['value']} stands in this list a second time", "Remove one of the two"
     ),
 }

@@ -19,11 +19,11 @@ from typing import NamedTuple
 from trainmaster.api.problem import reason
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.terminal import complain, tell
-from trainmaster.wire import lineage, metric_lines
+from trainmaster.wire import lineage_file, metric_lines
 from trainmaster.wire.files import open_to_read, read_bounded
 from trainmaster.wire.manifest import MANIFEST, MAX_MANIFEST, SCRIPT, STREAM, Cursor, read_manifest
-from trainmaster.wire.metric_lines import METRICS, Line
-from trainmaster.wire.reading import CorruptCheckpointError
+from trainmaster.wire.metric_lines import METRICS, MetricLine
+from trainmaster.wire.read_errors import CorruptCheckpointError
 
 EXIT_FAULTS = 1
 _MOST_SHOWN = 60  # bytes of a damaged line
@@ -45,7 +45,7 @@ class TooManyBadError(Exception):
     """There are too many bad checkpoints to look at all of them."""
 
 
-class Saved(NamedTuple):
+class AuditedCheckpoint(NamedTuple):
     """Hold what counts of one checkpoint: the whole manifests of all could fill the memory."""
 
     attempt: int
@@ -68,7 +68,7 @@ class Way:
     breaks: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, lines: Iterable[Line], begun: int = 0) -> "Way":
+    def from_lines(cls, lines: Iterable[MetricLine], begun: int = 0) -> "Way":
         """Return the summary of these lines. The run may go on from step `begun` of another job's checkpoint."""
         way = cls()
         for line in lines:
@@ -90,7 +90,7 @@ def audit(folder: str) -> int:
     try:
         home = next(path for path in (Path(folder) / "checkpoints", Path(folder)) if (path / METRICS).is_file())
         resumed = _resumed(home)
-        way = Way.of(_lines(home / METRICS), min(resumed.values(), default=0))
+        way = Way.from_lines(_lines(home / METRICS), min(resumed.values(), default=0))
         saved = [one for one in _saved(home) if not _is_given_up(one, resumed)]
     except (StopIteration, OSError) as error:
         why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else f"has no {METRICS}"
@@ -112,7 +112,7 @@ def audit(folder: str) -> int:
     return EXIT_FAULTS if problems else EXIT_GOOD
 
 
-def _proof(way: Way, cursors: list[Cursor], saved: Collection[Saved]) -> str:
+def _proof(way: Way, cursors: list[Cursor], saved: Collection[AuditedCheckpoint]) -> str:
     if not way.count:
         return f"No step was trained here: it began with another job's checkpoint of step {way.first - 1}."
     attempts = len(way.attempts)
@@ -167,13 +167,13 @@ def faults(way: Way, cursors: Iterable[Cursor]) -> list[str]:
     return found[:_MOST_TOLD]
 
 
-def _saved(home: Path) -> list[Saved]:
+def _saved(home: Path) -> list[AuditedCheckpoint]:
     """Return what counts of the newest checkpoints, in order. A bad one, which training skips, is told and left out.
 
     Raises:
         TooManyBadError: there are more than _MOST_BAD bad ones, or they have more than _MOST_BAD_BYTES.
     """
-    found: list[Saved] = []
+    found: list[AuditedCheckpoint] = []
     bad, bytes_bad, bytes_good = 0, 0, 0
     with os.scandir(home) as entries:
         names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES) if entry.name.startswith("step-")]
@@ -197,12 +197,12 @@ def _saved(home: Path) -> list[Saved]:
     return found[::-1]
 
 
-def _look_at(path: Path) -> Saved:
+def _look_at(path: Path) -> AuditedCheckpoint:
     step = _STEP.fullmatch(path.name)
     if step is None:
         raise CorruptCheckpointError("no step has this name")
     manifest = read_manifest(path, int(step[1]))
-    return Saved(
+    return AuditedCheckpoint(
         manifest.attempt,
         manifest.step,
         manifest.strategy,
@@ -215,17 +215,17 @@ def _look_at(path: Path) -> Saved:
 def _resumed(home: Path) -> dict[int, int]:
     """Return each attempt with the step from which it went on; empty if the lineage cannot be read."""
     try:
-        return lineage.parse(read_bounded(home / lineage.LINEAGE, lineage.MOST_BYTES))[1]
+        return lineage_file.parse(read_bounded(home / lineage_file.LINEAGE, lineage_file.MOST_BYTES))[1]
     except (OSError, ValueError):
         return {}
 
 
-def _is_given_up(one: Saved, resumed: dict[int, int]) -> bool:
+def _is_given_up(one: AuditedCheckpoint, resumed: dict[int, int]) -> bool:
     """Return whether a later attempt went on from an older step, as after a loss that is not a number."""
     return any(later > one.attempt and one.step > begun for later, begun in resumed.items())
 
 
-def _lines(path: Path) -> Iterator[Line]:
+def _lines(path: Path) -> Iterator[MetricLine]:
     """Yield the lines of steps. An unfinished last line is left out: the run may still write it.
 
     Raises:

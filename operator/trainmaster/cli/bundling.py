@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from trainmaster.api.problem import reason
 from trainmaster.wire import bundle, files
-from trainmaster.wire.bundle import BundleError, Entry
+from trainmaster.wire.bundle import BundleEntry, BundleError
 
 _NEVER = ("__pycache__", ".trainmaster")
 _LARGEST_NAMED = 5
@@ -79,19 +79,19 @@ def _status(path: Path) -> os.stat_result | None:
         raise BundleError(f"{path}: {reason(error)}") from None
 
 
-def _entry(folder: Path, name: str, status: os.stat_result) -> Entry:
+def _entry(folder: Path, name: str, status: os.stat_result) -> BundleEntry:
     path = folder / name
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
         raise BundleError(f"{path}: a file with setuid or setgid is not sent; take the bit away (chmod ug-s)")
     try:
         if stat.S_ISLNK(status.st_mode):
-            return Entry(name, link=str(path.readlink()))
+            return BundleEntry(name, link=str(path.readlink()))
         if not stat.S_ISREG(status.st_mode):
             raise BundleError(f"{path}: is neither a file nor a link, and is not sent; move it out of the folder")
         data = files.read_bounded(path, bundle.MOST_UNPACKED)
     except OSError as error:
         raise BundleError(f"{path}: {reason(error)}") from None
-    return Entry(name, data, bool(status.st_mode & 0o111))
+    return BundleEntry(name, data, bool(status.st_mode & 0o111))
 
 
 def _of_folder(folder: Path) -> Iterator[str]:

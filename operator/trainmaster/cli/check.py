@@ -12,7 +12,7 @@ from trainmaster.api.document import load, load_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
 from trainmaster.api.supported import not_yet_supported
-from trainmaster.cli.script_imports import hint_of
+from trainmaster.cli.script_check import hint_of
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.wire.frameworks import TORCH
 

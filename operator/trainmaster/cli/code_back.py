@@ -10,7 +10,7 @@ from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.submission import code_of
 from trainmaster.wire import bundle
-from trainmaster.wire.sources import UnavailableError
+from trainmaster.wire.sources import SourceUnavailableError
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
         access = Access(options.context, options.namespace)
         entries = code_of(access, access.job(options.name))
         bundle.write(entries, folder)
-    except (AccessError, UnavailableError) as error:
+    except (AccessError, SourceUnavailableError) as error:
         complain(f"trainmaster code: {error}")
         return EXIT_CLUSTER
     except bundle.BundleError as error:

@@ -11,7 +11,7 @@ from trainmaster.api.document import load, read_file
 from trainmaster.api.problem import Problem, reason
 from trainmaster.cli.cluster import EXIT_GOOD, EXIT_INVALID
 from trainmaster.cli.terminal import complain, tell
-from trainmaster.conversion import convert
+from trainmaster.conversion import readers
 from trainmaster.conversion.source import ConversionError
 
 
@@ -19,7 +19,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit code."""
     try:
         converted = _converted(options.what)
-        text = yaml.dump(converted.job, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+        text = yaml.dump(converted.job, Dumper=_JobDumper, sort_keys=False, allow_unicode=True, width=1000)
         if options.output:
             with Path(options.output).open("x") as file:  # what is there is never written over
                 file.write(text)
@@ -38,27 +38,27 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_GOOD
 
 
-class _Dumper(yaml.SafeDumper):
+class _JobDumper(yaml.SafeDumper):
     """Write texts of several lines as such, and no aliases."""
 
     def ignore_aliases(self, _data: object) -> bool:
         return True
 
 
-_Dumper.add_representer(
+_JobDumper.add_representer(
     str,
     lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
 )
 
 
-def _converted(what: Sequence[str]) -> convert.Converted:
+def _converted(what: Sequence[str]) -> readers.Converted:
     if len(what) == 1 and " " not in what[0] and what[0] != "torchrun":
-        return convert.of_file(read_file(Path(what[0])))
+        return readers.of_file(read_file(Path(what[0])))
     try:
         words = shlex.split(what[0]) if len(what) == 1 else what
     except ValueError as error:
         raise ConversionError(f"the line cannot be split into words: {str(error).lower()}") from None
-    return convert.of_command(words)
+    return readers.of_command(words)
 
 
 def _wrong(checked: object, output: str | None) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainmaster.api import text
+from trainmaster.api import yaml_text
 from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
@@ -65,7 +65,7 @@ def explained(document: Document | None, what: str) -> tuple[str, ...]:
     """
     if document is None:
         raise UnreadableError(
-            f"{what}: neither JSON nor YAML (of at most {text.MAX_BYTES >> 10} KiB) with an object in it"
+            f"{what}: neither JSON nor YAML (of at most {yaml_text.MAX_BYTES >> 10} KiB) with an object in it"
         )
     for is_one, story_of in READERS:
         if is_one(document):
@@ -108,7 +108,7 @@ def _last_line(content: bytes) -> object:
 
 def _yaml(content: bytes) -> object:
     """Return the first object of YAML, read as that of a job file: bounded, and in the meaning of kubectl."""
-    return next((one.data for one in text.read(content) if isinstance(one.data, dict) and not one.problems), None)
+    return next((one.data for one in yaml_text.read(content) if isinstance(one.data, dict) and not one.problems), None)
 
 
 def _content(what: str) -> bytes:

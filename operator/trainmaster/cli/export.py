@@ -27,7 +27,7 @@ class NotFoundError(Exception):
 
 
 @dataclass(frozen=True)
-class Source:
+class ExportSource:
     """A source is a folder of checkpoints or its URL."""
 
     place: str
@@ -35,7 +35,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExportRequest:
     """Hold what the command line asks for."""
 
     what: str
@@ -47,7 +47,7 @@ class Wanted:
     ema: bool = False
 
 
-def export(wanted: Wanted) -> int:
+def export(wanted: ExportRequest) -> int:
     """Run the command, and return its exit code."""
     if importlib.util.find_spec("torch") is None:
         complain("trainmaster export needs PyTorch: `make setup`, or pip install '.[trainer]', in a checkout")
@@ -61,27 +61,27 @@ def export(wanted: Wanted) -> int:
         return EXIT_INVALID
     is_torch = wanted.output.lower().endswith(_OF_TORCH)
     form = wanted.form or ("torch" if is_torch else "safetensors")
-    command = [sys.executable, "-P", "-m", "trainmaster_trainer.export", source.place, "--output", wanted.output]
+    command = [sys.executable, "-P", "-m", "trainmaster_trainer.export_model", source.place, "--output", wanted.output]
     command += ["--format", form, *(["--best"] if wanted.best else []), *(["--ema"] if wanted.ema else [])]
     command += ["--endpoint", source.endpoint] if source.endpoint else []
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
-def find(wanted: Wanted) -> Source:
+def find(wanted: ExportRequest) -> ExportSource:
     """Return where the checkpoints are.
 
     Raises:
         NotFoundError: they cannot be reached.
     """
     if "://" in wanted.what:
-        return Source(wanted.what)
+        return ExportSource(wanted.what)
     path = Path(wanted.what)
     if path.is_dir():
-        return Source(str(_home(path)))
+        return ExportSource(str(_home(path)))
     runs = sorted(_runs(wanted.what), key=lambda folder: folder.stat().st_mtime, reverse=True)
     saved = next((run for run in runs if any(_home(run).glob("step-*"))), None)
     if saved is not None:
-        return Source(str(_home(saved)))
+        return ExportSource(str(_home(saved)))
     if not _NAME.fullmatch(wanted.what):
         raise NotFoundError(f"{wanted.what}: there is no such folder. Name the --workdir of a run, or a job.")
     return _on_cluster(wanted)
@@ -98,7 +98,7 @@ def _runs(name: str) -> Iterator[Path]:
         yield from (one for one in DEFAULT_FOLDER.iterdir() if re.fullmatch(re.escape(name) + _RUN, one.name))
 
 
-def _on_cluster(wanted: Wanted) -> Source:
+def _on_cluster(wanted: ExportRequest) -> ExportSource:
     """Return where a job on a cluster keeps its checkpoints, if that can be reached from here."""
     from trainmaster.cluster.access import Access, AccessError  # noqa: PLC0415 (it loads the Kubernetes client)
 
@@ -113,7 +113,7 @@ def _on_cluster(wanted: Wanted) -> Source:
     return source_of(job)
 
 
-def source_of(job: TrainingJob) -> Source:
+def source_of(job: TrainingJob) -> ExportSource:
     """Return where a job on a cluster keeps its checkpoints.
 
     Raises:
@@ -127,9 +127,9 @@ def source_of(job: TrainingJob) -> Source:
             "While a worker's pod runs, copy it: kubectl cp POD:/checkpoints DIR, then trainmaster export DIR."
         )
     if storage.object_store:
-        return Source(f"{storage.object_store.url.rstrip('/')}/{own}", storage.object_store.endpoint)
+        return ExportSource(f"{storage.object_store.url.rstrip('/')}/{own}", storage.object_store.endpoint)
     if storage.path and Path(storage.path).is_dir():
-        return Source(storage.path)
+        return ExportSource(storage.path)
     volume = storage.persistent_volume_claim
     claim = volume.claim_name if volume else ""
     where = storage.path or f"/checkpoints/{own} on the claim {claim}"

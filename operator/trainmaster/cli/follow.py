@@ -2,7 +2,7 @@
 
 import threading
 
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_FAILED, EXIT_GOOD
 from trainmaster.cli.job_logs import NoLogError, place_of_rank

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from trainmaster.api.problem import reason
-from trainmaster.api.status import Progress, TrainingJobStatus
+from trainmaster.api.status import JobProgress, TrainingJobStatus
 from trainmaster.cli.interrupts import Interrupts
 from trainmaster.cli.process_output import ProcessOutput
 from trainmaster.cli.terminal import complain
 from trainmaster.cli.views import View
 from trainmaster.core.states.actions import PostEvent
-from trainmaster.local.session import Outcome
+from trainmaster.local.local_run import RunOutcome
 
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF)
 
@@ -62,7 +62,7 @@ class GuardedView:
         with self._guarded():
             self._view.waiting(what)
 
-    def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
+    def progress(self, status: TrainingJobStatus, progress: JobProgress) -> None:
         """See View."""
         with self._guarded():
             self._view.progress(status, progress)
@@ -72,7 +72,7 @@ class GuardedView:
         with self._guarded():
             self._view.stopping()
 
-    def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
+    def end(self, outcome: RunOutcome, result: dict[str, Any]) -> None:
         """See View."""
         with self._guarded():
             self._view.end(outcome, result)

@@ -46,11 +46,11 @@ class Interrupts:
     @contextmanager
     def raised(self) -> Iterator[None]:
         """Raise KeyboardInterrupt, within this `with`, for a wish that comes or came before."""
-        with self.told(_interrupt):
+        with self.answering(_interrupt):
             yield
 
     @contextmanager
-    def told(self, answer: Callable[[], None]) -> Iterator[None]:
+    def answering(self, answer: Callable[[], None]) -> Iterator[None]:
         """Call `answer`, within this `with`, for each wish, in the main thread, also for wishes that came before."""
         self._answer = answer
         try:

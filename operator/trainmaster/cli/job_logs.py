@@ -15,7 +15,7 @@ from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD, EXIT_INVALID
 from trainmaster.cli.targets import LocalRun, answer, find_local
 from trainmaster.cli.terminal import complain, tell_of_a_log
 from trainmaster.cluster.access import Access, AccessError, Document
-from trainmaster.cluster.following import Replica, followed, lines_of, log_of, pods_of
+from trainmaster.cluster.following import FollowedReplica, followed, lines_of, log_of, pods_of
 from trainmaster.wire import names
 from trainmaster.wire.files import open_to_read
 
@@ -105,7 +105,9 @@ def _of_job(options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:
         places = list(pods)
         if options.history or options.follow or not pods:  # who has no pod now had one, or may have one soon
             spec = TrainingJob.parse({**document, "status": None}).spec
-            members = [Replica(role, at) for role, replicas in spec.roles.items() for at in range(replicas.replicas)]
+            members = [
+                FollowedReplica(role, at) for role, replicas in spec.roles.items() for at in range(replicas.replicas)
+            ]
             places = list(dict.fromkeys([*members, *pods]))  # spares are in the pods alone
     if not pods and not options.follow and not status.last_lines:
         raise NoLogError(f"the job has no pods now, and logs go with the pods{_last_words(status)}")
@@ -115,7 +117,7 @@ def _of_job(options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:
 
 
 def _history(
-    access: Access, status: TrainingJobStatus, places: list[Replica], pods: dict[Replica, list[str]]
+    access: Access, status: TrainingJobStatus, places: list[FollowedReplica], pods: dict[FollowedReplica, list[str]]
 ) -> dict[str, Callable[[], Lines]]:
     """Return what there is of all pods of these replicas, oldest first, and name those of which nothing is left."""
     kept = {line.replica: line for line in status.last_lines}
@@ -145,7 +147,7 @@ def _lines_of(kept: LastLines) -> Lines:
 
 
 def _source(
-    access: Access, options: argparse.Namespace, place: Replica, pods: list[str], status: TrainingJobStatus
+    access: Access, options: argparse.Namespace, place: FollowedReplica, pods: list[str], status: TrainingJobStatus
 ) -> Callable[[], Lines]:
     if options.previous:
         if len(pods) < 2:  # noqa: PLR2004 the present one, and one before it
@@ -171,7 +173,7 @@ def _last_words(status: TrainingJobStatus, key: str = "") -> str:
     return f". Of the failure at step {kept[-1].step} the ledger has: {kept[-1].evidence}" if kept else ""
 
 
-def place_of_rank(document: Document, rank: int) -> Replica:
+def place_of_rank(document: Document, rank: int) -> FollowedReplica:
     """Return the replica that has a rank: servers come after the workers, and a spare may stand in for a worker.
 
     Raises:
@@ -181,10 +183,10 @@ def place_of_rank(document: Document, rank: int) -> Replica:
     if rank >= job.spec.world_size:
         raise NoLogError(f"there is no rank {rank}; the job has ranks 0 to {job.spec.world_size - 1}")
     if rank >= job.spec.worker_ranks:
-        return Replica(names.PARAMETER_SERVER, rank - job.spec.worker_ranks)
+        return FollowedReplica(names.PARAMETER_SERVER, rank - job.spec.worker_ranks)
     index = rank // job.spec.ranks_each
     status = TrainingJobStatus.read(document.get("status"))
-    return Replica(names.WORKER, status.substitutes.get(names.replica_key(names.WORKER, index), index))
+    return FollowedReplica(names.WORKER, status.substitutes.get(names.replica_key(names.WORKER, index), index))
 
 
 def _of_run(run: LocalRun, options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:

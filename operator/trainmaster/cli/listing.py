@@ -72,11 +72,11 @@ def status(options: argparse.Namespace) -> int:
             complain(f"trainmaster status: {answer(error, options)}")
             return EXIT_CLUSTER
     lines = shown([item], options.output, now(), single=True)
-    tell(lines if options.output else [*lines, "", *_told(item, pods)])
+    tell(lines if options.output else [*lines, "", *_details(item, pods)])
     return EXIT_GOOD
 
 
-def _told(item: Document, pods: list[str]) -> list[str]:
+def _details(item: Document, pods: list[str]) -> list[str]:
     """Return what is to be said of one job: its story, what is in its way, its code and its pods."""
     status = TrainingJobStatus.read(item.get("status"))
     lines = list(story(status, item["metadata"]["name"]))

@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.status import Progress, TrainingJobStatus
+from trainmaster.api.status import JobProgress, TrainingJobStatus
 from trainmaster.cli import texts
-from trainmaster.cli.lines import FirstWorkerLines
+from trainmaster.cli.shown_lines import FirstWorkerLines
 from trainmaster.cli.views import STOPPING
 from trainmaster.core.figures import duration
 from trainmaster.core.states.actions import PostEvent
-from trainmaster.local.session import Outcome
+from trainmaster.local.local_run import RunOutcome
 from trainmaster.wire.printable import printable, printable_in_colour
 
 STYLES = {
@@ -61,13 +61,13 @@ class LiveView:
 
     def output(self, name: str, chunk: bytes) -> None:
         """Print whole lines of the first worker above the view, in their own colours."""
-        self._print(self._lines.of(name, chunk))
+        self._print(self._lines.take(name, chunk))
 
     def waiting(self, what: str) -> None:
         """Show beside the spinner what the first attempt waits for; later ones have a row of figures."""
         self._spinner.update(text=Text(f"{self._starting} ({duration(time.monotonic() - self._began)}): {what}"))
 
-    def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
+    def progress(self, status: TrainingJobStatus, progress: JobProgress) -> None:
         """Redraw the bar and the figures."""
         self._lines.follow(status)
         self._print(self._lines.ripe())
@@ -84,7 +84,7 @@ class LiveView:
         """Print above the view that the run is stopping."""
         self._console.print(Text(STOPPING, style="yellow"))
 
-    def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
+    def end(self, outcome: RunOutcome, result: dict[str, Any]) -> None:
         """Remove the view and print how the run ended."""
         self._live.stop()
         self._print(self._lines.rest(outcome.cause.known))
@@ -98,7 +98,7 @@ class LiveView:
             self._console.print(Text.from_ansi(printable_in_colour(line)), soft_wrap=True)
 
 
-def _figures(status: TrainingJobStatus, progress: Progress) -> Table:
+def _figures(status: TrainingJobStatus, progress: JobProgress) -> Table:
     """Return a table with one column per figure. A script does not report its steps and has fewer figures."""
     cells: dict[str, RenderableType] = {"PHASE": Text(status.phase, style=STYLES.get(status.phase, ""))}
     cells["STEP"] = progress.summary if progress.total_steps or progress.step else "-"

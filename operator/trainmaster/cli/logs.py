@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from trainmaster.core.states.actions import PostEvent
-from trainmaster.local.session import Audience
+from trainmaster.local.local_run import Audience
 from trainmaster.wire.files import open_to_write
 from trainmaster.wire.printable import OneLineFormatter
 
@@ -20,7 +20,7 @@ from trainmaster.wire.printable import OneLineFormatter
 def logging_to(path: Path, audience: Audience) -> Iterator[None]:
     """Log to the file and the view for the time of a `with`."""
     root, loop = logging.getLogger(), logging.getLogger("trainmaster.loop")
-    file, told = _File(path, delay=True), _Told(audience, path)
+    file, told = _LogFile(path, delay=True), _Told(audience, path)
     file.setFormatter(OneLineFormatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     root.addHandler(file)
     loop.addHandler(told)
@@ -32,7 +32,7 @@ def logging_to(path: Path, audience: Audience) -> Iterator[None]:
         file.close()
 
 
-class _File(logging.FileHandler):
+class _LogFile(logging.FileHandler):
     """Write the log file. If it cannot be written (a full disk), its lines are dropped."""
 
     def _open(self) -> TextIOWrapper:

@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from trainmaster.api.problem import reason
-from trainmaster.cli import cluster, streams
-from trainmaster.cli.helping import Formatter, overview
+from trainmaster.cli import cluster, standard_streams
+from trainmaster.cli.help_texts import Formatter, overview
 from trainmaster.cli.terminal import complain
 from trainmaster.wire.printable import printable
 
@@ -29,7 +29,7 @@ EPILOG = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run the command, and return its exit code."""
-    streams.prepare()
+    standard_streams.prepare()
     words = sys.argv[1:] if arguments is None else arguments
     options = _parser(run_alone=words[:1] == ["run"]).parse_args(words)
     command: Callable[[argparse.Namespace], int] = options.command
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         code = command(options)
         sys.stdout.flush()
     except BrokenPipeError:  # for example by a pipe into `head`
-        streams.drop_output()
+        standard_streams.drop_output()
         return 1
     except OSError as error:
         if error.errno is None:  # not an error of the kernel, but a bug
@@ -46,14 +46,14 @@ def main(arguments: list[str] | None = None) -> int:
         where = "standard output" if unwritten else error.filename
         with contextlib.suppress(OSError):  # stderr may be on the same full disk
             complain(f"trainmaster: {f'{where}: ' if where else ''}{reason(error)}")
-        streams.drop_output()
+        standard_streams.drop_output()
         return 1 if unwritten else 2
     except KeyboardInterrupt:
         return 130
     return code
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     """Report command lines that cannot be parsed, with control characters escaped."""
 
     overview: Callable[[], str] | None = None  # the help of the program itself
@@ -86,7 +86,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(*, run_alone: bool = False) -> argparse.ArgumentParser:
     """Return the parser of all commands, or of `run` alone, whose start waits for nothing that it does not need."""
     as_plugin = os.path.basename(sys.argv[0]) == "kubectl-trainmaster"  # noqa: PTH119 (pathlib takes longer to import)
-    parser = _Parser(prog="kubectl trainmaster" if as_plugin else "trainmaster")
+    parser = _CommandParser(prog="kubectl trainmaster" if as_plugin else "trainmaster")
     from trainmaster import __version__
 
     parser.add_argument("--version", action="version", version=f"trainmaster {__version__}")
@@ -94,7 +94,7 @@ def _parser(*, run_alone: bool = False) -> argparse.ArgumentParser:
     _run(_command(commands, "run", "train a job on this machine", RUN))
     if run_alone:
         return parser
-    from trainmaster.cli import making, viewing
+    from trainmaster.cli import file_commands, view_commands
 
     _check(_command(commands, "check", "check job files, with lines and cures", CHECK))
     advise = _command(commands, "advise", "say whether distributing pays, and by which strategy", ADVISE)
@@ -116,8 +116,8 @@ def _parser(*, run_alone: bool = False) -> argparse.ArgumentParser:
         command=lambda _: _load("crd").crd()
     )
     cluster.add_commands(lambda name, short, long: _command(commands, name, short, long))
-    viewing.add_commands(lambda name, short, long: _command(commands, name, short, long))
-    making.add_commands(lambda name, short, long: _command(commands, name, short, long), parser)
+    view_commands.add_commands(lambda name, short, long: _command(commands, name, short, long))
+    file_commands.add_commands(lambda name, short, long: _command(commands, name, short, long), parser)
     _operator(_command(commands, "operator", "run the operator on a cluster", OPERATOR))
     parser.overview = lambda: _overview(parser, commands)
     return parser
@@ -217,7 +217,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
 
 def _run_export(options: argparse.Namespace) -> int:
     module = _load("export")
-    wanted = module.Wanted(
+    wanted = module.ExportRequest(
         options.what, options.output, options.format, options.best, options.namespace, options.context, options.ema
     )
     code: int = module.export(wanted)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import reason
-from trainmaster.core.environment import training_plan
+from trainmaster.core.replica_environment import training_plan
 from trainmaster.local.processes import inherited_environment
 from trainmaster.local.variables import plain_variables
 from trainmaster.wire import codec, names

@@ -23,12 +23,12 @@ from collections.abc import Mapping
 from trainmaster.api.document import load
 from trainmaster.api.policies import Storage
 from trainmaster.cli.terminal import complain
-from trainmaster.cluster import operator
-from trainmaster.cluster.connection import bracketed
-from trainmaster.cluster.controller import Address, Options
+from trainmaster.cluster import kopf_handlers
+from trainmaster.cluster.api_connection import bracketed
+from trainmaster.cluster.controller import Address, OperatorOptions
 from trainmaster.cluster.manifests import PodSettings
+from trainmaster.log_rate import LogRateFilter
 from trainmaster.queueing import Key
-from trainmaster.seldom import SeldomFilter
 from trainmaster.wire import names
 from trainmaster.wire.printable import OneLineFormatter
 
@@ -50,7 +50,9 @@ def run(options: argparse.Namespace) -> int:
         return 2
     pod = os.environ.get("TRAINMASTER_POD")
     own = Key(lease.namespace, pod) if lease and pod else None
-    return operator.run(Options(settings, tuple(options.namespace), lease, own, listen, probes, readiness, metrics))
+    return kopf_handlers.run(
+        OperatorOptions(settings, tuple(options.namespace), lease, own, listen, probes, readiness, metrics)
+    )
 
 
 def log(level: str) -> None:
@@ -66,7 +68,7 @@ def log(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(form))
     logging.basicConfig(level=known[level.upper()], handlers=[handler])
-    logging.getLogger("aiohttp.server").addFilter(SeldomFilter())  # anyone can send it bad HTTP, without a token
+    logging.getLogger("aiohttp.server").addFilter(LogRateFilter())  # anyone can send it bad HTTP, without a token
 
 
 def _lease(text: str) -> Key | None:

@@ -18,15 +18,15 @@ from trainmaster.api.problem import reason
 from trainmaster.cli.interrupts import Interrupts, ignore
 from trainmaster.cli.process_output import ProcessOutputs
 from trainmaster.cli.terminal import complain
-from trainmaster.cli.warm import WarmParent
+from trainmaster.cli.warm_parent import LocalWarmParent
 from trainmaster.local.scratch import Scratch
 
 if TYPE_CHECKING:
     from trainmaster.api.job import TrainingJob
     from trainmaster.cli.guarded import GuardedView
     from trainmaster.cli.views import View
-    from trainmaster.local.faults import Armed
-    from trainmaster.local.session import Outcome, Session
+    from trainmaster.local.fault_option import Armed
+    from trainmaster.local.local_run import RunOutcome, Session
     from trainmaster.local.variables import Site
     from trainmaster.local.workdir import Workdir
 
@@ -56,7 +56,7 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str], chan
             Interrupts() as interrupts,
             ProcessOutputs() as process_outputs,
             Scratch() as scratch,
-            WarmParent(scratch, job_file) as warm,
+            LocalWarmParent(scratch, job_file) as warm,
         ):
             code = Run(path, workdir, output, faults, interrupts, process_outputs, scratch, warm, changes).run()
             ignore()
@@ -87,7 +87,7 @@ class Run:
     interrupts: Interrupts
     process_outputs: ProcessOutputs
     scratch: Scratch
-    warm: WarmParent
+    warm: LocalWarmParent
     changes: Sequence[str] = ()
 
     def run(self) -> int:
@@ -95,7 +95,7 @@ class Run:
         # Signals wait for the end of imports: native code that imports (pydantic's) makes a crash of KeyboardInterrupt.
         from trainmaster.api.supported import not_yet_supported
         from trainmaster.cli.check import load_or_report
-        from trainmaster.local.faults import Armed, FaultError, parse
+        from trainmaster.local.fault_option import Armed, FaultError, parse
         from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
 
         with self.interrupts.raised():
@@ -106,7 +106,7 @@ class Run:
             if later:
                 return _refuse("\n".join(later))
             try:
-                armed = Armed.of(parse(self.faults, job), self.scratch.path / "faults")
+                armed = Armed.create(parse(self.faults, job), self.scratch.path / "faults")
             except FaultError as error:
                 return _refuse(f"trainmaster run: {error}")
             storage = job.spec.checkpoint.storage
@@ -123,7 +123,7 @@ class Run:
         from trainmaster.cli.guarded import GuardedView
         from trainmaster.cli.logs import logging_to
         from trainmaster.local.devices import devices_here, too_few
-        from trainmaster.local.session import Session
+        from trainmaster.local.local_run import Session
 
         view = GuardedView(self._view(job, place.shown), self.process_outputs.stdout, self.interrupts)
         site = self._site(place, armed)
@@ -138,7 +138,7 @@ class Run:
         place.keep_log(self.scratch.warm_log, "warm-parent.log")
         return self._exit_code(outcome, place)
 
-    async def _until_end(self, session: "Session", view: "GuardedView") -> "Outcome":
+    async def _until_end(self, session: "Session", view: "GuardedView") -> "RunOutcome":
         """Train until the end.
 
         The first Ctrl-C, or a reader that has gone, lets the ranks save; the second Ctrl-C ends them.
@@ -153,7 +153,7 @@ class Run:
         def answer() -> None:
             loop.call_soon_threadsafe(stop)
 
-        with self.interrupts.told(answer):
+        with self.interrupts.answering(answer):
             view.when_broken(self.interrupts.hung_up)
             return await session.run()
 
@@ -180,7 +180,7 @@ class Run:
             armed=armed,
         )
 
-    def _exit_code(self, outcome: "Outcome", place: "Workdir") -> int:
+    def _exit_code(self, outcome: "RunOutcome", place: "Workdir") -> int:
         if outcome.stopped:
             changed = [word for change in self.changes for word in ("--set", change)]
             again = shlex.join(["trainmaster", "run", str(self.path), *changed, "--workdir", str(place.shown)])

@@ -19,11 +19,11 @@ from trainmaster.cli.follow import follow
 from trainmaster.cli.tables import now, shown
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import Access, AccessError
-from trainmaster.cluster.submission import Code, submit
+from trainmaster.cluster.submission import PackedCode, submit
 from trainmaster.wire.archives import MOST_PACKED
 from trainmaster.wire.bundle import MOST_BYTES, BundleError
 from trainmaster.wire.names import BEFORE_A_NAME
-from trainmaster.wire.sources import UnavailableError
+from trainmaster.wire.sources import SourceUnavailableError
 
 _OF_OURS = "trainmaster_trainer."  # its tasks are in every trainer image
 
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     except BundleError as error:
         complain(*f"trainmaster submit: {error}".split("\n"))
         return EXIT_INVALID
-    except (AccessError, UnavailableError) as error:
+    except (AccessError, SourceUnavailableError) as error:
         complain(*f"trainmaster submit: {_explained(error, job)}".split("\n"))
         return EXIT_CLUSTER
     created = [f"{BEFORE_A_NAME}{made['metadata']['name']} created in namespace {access.namespace}"]
@@ -73,7 +73,7 @@ def _read(name: str, changes: list[str]) -> Document | None:
     return read
 
 
-def packed_code(job: TrainingJob, options: argparse.Namespace) -> Code | None:
+def packed_code(job: TrainingJob, options: argparse.Namespace) -> PackedCode | None:
     """Return the code to send: of --code, else of the file's folder where the job may need it."""
     if options.no_code or (options.code is None and not _needs_code(job)):
         return None
@@ -85,7 +85,7 @@ def packed_code(job: TrainingJob, options: argparse.Namespace) -> Code | None:
     if made.commit:
         about |= {"commit": made.commit, "dirty": made.dirty}
     complain(f"code: {made.files} files of {folder.resolve()}, {len(made.packed):,} bytes, {about['sha256'][:12]}")
-    return Code(made.packed, about)
+    return PackedCode(made.packed, about)
 
 
 def _in_a_bucket(packed: bytes, job: TrainingJob, options: argparse.Namespace) -> Document:
@@ -110,7 +110,7 @@ def _needs_code(job: TrainingJob) -> bool:
     return not elsewhere and not (training.task or "").startswith(_OF_OURS)
 
 
-def _submitted(access: Access, data: Document, code: Code | None) -> Document:
+def _submitted(access: Access, data: Document, code: PackedCode | None) -> Document:
     """Submit, and withdraw at SIGTERM as at Ctrl-C."""
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -123,7 +123,7 @@ def _submitted(access: Access, data: Document, code: Code | None) -> Document:
         signal.signal(signal.SIGTERM, before)
 
 
-def _explained(error: AccessError | UnavailableError, job: TrainingJob) -> str:
+def _explained(error: AccessError | SourceUnavailableError, job: TrainingJob) -> str:
     if isinstance(error, AccessError) and error.status == 409:  # noqa: PLR2004 as HTTP has it
         return (
             f"there is a job {job.name} in this namespace already. Give yours another metadata.name, or delete that "

@@ -21,7 +21,7 @@ from trainmaster.cli.cluster import EXIT_FAILED, EXIT_GOOD, EXIT_INVALID
 from trainmaster.cli.init import name_of
 from trainmaster.cli.interrupts import Interrupts
 from trainmaster.cli.sweep_plan import SweepError, Trial
-from trainmaster.cli.sweep_results import Aim, Outcome
+from trainmaster.cli.sweep_results import SweepAim, TrialOutcome
 from trainmaster.cli.targets import HOME
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.core.figures import short
@@ -33,19 +33,19 @@ EXIT_INTERRUPTED = 130
 Document = dict[str, Any]
 
 
-class Place(Protocol):
+class SweepPlace(Protocol):
     """A place is where the jobs of a sweep run; `parallel` is how many at once unless the user says."""
 
     parallel: int
     pause: float
 
-    def look(self, trial: Trial) -> Outcome | None:
+    def look(self, trial: Trial) -> TrialOutcome | None:
         """Return how a trial has ended in an earlier call, None where it has not."""
 
-    def start(self, trial: Trial) -> Outcome | None:
+    def start(self, trial: Trial) -> TrialOutcome | None:
         """Start a trial; return its outcome where it cannot be."""
 
-    def poll(self, trial: Trial) -> Outcome | None:
+    def poll(self, trial: Trial) -> TrialOutcome | None:
         """Return how a trial has ended, None while it runs."""
 
     def stop(self) -> None:
@@ -73,7 +73,9 @@ def run(options: argparse.Namespace) -> int:
             kept = (base["spec"].get("checkpoint") or {}).get("best") or {}
             is_kept = options.metric.removeprefix("eval ") == kept.get("metric")
             of_run = options.value == "best" if options.value else is_kept
-            aim = Aim.of(options.metric, options.mode or (kept.get("mode") if is_kept else None), best_of_run=of_run)
+            aim = SweepAim.for_metric(
+                options.metric, options.mode or (kept.get("mode") if is_kept else None), best_of_run=of_run
+            )
             return _drive(_place(options, jobs, mark), plan, options, aim)
     except SweepError as error:
         complain(f"trainmaster sweep: {error}")
@@ -132,7 +134,7 @@ def _alone(name: str, mark: str) -> Iterator[None]:
         yield
 
 
-def _place(options: argparse.Namespace, jobs: dict[str, Document], mark: str) -> Place:
+def _place(options: argparse.Namespace, jobs: dict[str, Document], mark: str) -> SweepPlace:
     """Return where the jobs are to run.
 
     Raises:
@@ -151,9 +153,9 @@ def _place(options: argparse.Namespace, jobs: dict[str, Document], mark: str) ->
     return Here(options.job, options.set, {name: path for name, job in jobs.items() if (path := _storage(job))})
 
 
-def _drive(place: Place, plan: list[Trial], options: argparse.Namespace, aim: Aim) -> int:
+def _drive(place: SweepPlace, plan: list[Trial], options: argparse.Namespace, aim: SweepAim) -> int:
     """Run the trials, at most so many at a time, and return the exit code."""
-    done: dict[str, Outcome] = {}
+    done: dict[str, TrialOutcome] = {}
     try:
         with Interrupts() as interrupts, interrupts.raised():
             for outcome in _outcomes(place, plan, options.parallel or place.parallel):
@@ -174,7 +176,7 @@ def _drive(place: Place, plan: list[Trial], options: argparse.Namespace, aim: Ai
     return EXIT_GOOD if sweep_results.best(outcomes, aim) else EXIT_FAILED
 
 
-def _outcomes(place: Place, plan: list[Trial], most: int) -> Iterator[Outcome]:
+def _outcomes(place: SweepPlace, plan: list[Trial], most: int) -> Iterator[TrialOutcome]:
     """Yield each trial's outcome when it is known.
 
     Raises:

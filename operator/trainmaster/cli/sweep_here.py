@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainmaster.cli.sweep_plan import Trial
-from trainmaster.cli.sweep_results import Outcome
+from trainmaster.cli.sweep_results import TrialOutcome
 from trainmaster.cli.targets import HOME, LocalRun
 
 _SAVE_SECONDS = 120.0
@@ -30,12 +30,12 @@ class Here:
         self._storage = storage  # the folder of each trial's checkpoints, where the job names one
         self._running: dict[str, tuple[subprocess.Popen[bytes], IO[Any]]] = {}
 
-    def look(self, trial: Trial) -> Outcome | None:
+    def look(self, trial: Trial) -> TrialOutcome | None:
         """Return how a trial has ended in an earlier call, None where it has not."""
         status = LocalRun(HOME / trial.name).status
-        return Outcome(trial, status.phase, status, status.message or "") if status.finished else None
+        return TrialOutcome(trial, status.phase, status, status.message or "") if status.finished else None
 
-    def start(self, trial: Trial) -> Outcome | None:
+    def start(self, trial: Trial) -> TrialOutcome | None:
         """Start a trial, or let one go on that was stopped. It never ends at once."""
         changes = [*self._common, *trial.changes]
         if trial.name in self._storage:
@@ -53,7 +53,7 @@ class Here:
         self._running[trial.name] = (process, said)
         return None
 
-    def poll(self, trial: Trial) -> Outcome | None:
+    def poll(self, trial: Trial) -> TrialOutcome | None:
         """Return how a trial has ended, None while it runs."""
         process, said = self._running[trial.name]
         if process.poll() is None:
@@ -64,8 +64,8 @@ class Here:
             lines = said.read()[-4096:].decode(errors="replace").strip().split("\n")[-_LAST_LINES:]
         status = LocalRun(HOME / trial.name).status
         if status.finished:
-            return Outcome(trial, status.phase, status, status.message or "")
-        return Outcome(trial, "Failed", status, " ".join(lines) or f"it ended with exit code {process.returncode}")
+            return TrialOutcome(trial, status.phase, status, status.message or "")
+        return TrialOutcome(trial, "Failed", status, " ".join(lines) or f"it ended with exit code {process.returncode}")
 
     def stop(self) -> None:
         """Let all of them save and end; at a second Ctrl-C, or after two minutes, end them at once."""

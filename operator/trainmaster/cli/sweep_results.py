@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.sweep_plan import Trial
 from trainmaster.core.figures import short
@@ -15,7 +15,7 @@ _SMALL_IS_GOOD = re.compile(r"loss|error|perplexity", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """An outcome says how a trial has ended: its phase, its status, and why it failed, if it did."""
 
     trial: Trial
@@ -30,7 +30,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Aim:
+class SweepAim:
     """An aim is the figure that the best one has, whether small is good, and whether a run's best evaluation counts."""
 
     metric: str
@@ -38,7 +38,7 @@ class Aim:
     best_of_run: bool = False
 
     @classmethod
-    def of(cls, metric: str, mode: str | None, *, best_of_run: bool = False) -> Aim:
+    def for_metric(cls, metric: str, mode: str | None, *, best_of_run: bool = False) -> SweepAim:
         """Return the aim; without a mode, the smallest of what is called a loss or an error is the best."""
         return cls(metric, mode == "min" if mode else bool(_SMALL_IS_GOOD.search(metric)), best_of_run)
 
@@ -56,14 +56,14 @@ class Aim:
         return progress.loss if self.metric == "loss" else (progress.metrics or {}).get(self.metric)
 
 
-def best(outcomes: Sequence[Outcome], aim: Aim) -> Outcome | None:
+def best(outcomes: Sequence[TrialOutcome], aim: SweepAim) -> TrialOutcome | None:
     """Return the best one that has succeeded; None where none has, or none has the figure."""
     known = [(value, one) for one in outcomes if one.good and (value := aim.value(one.status)) is not None]
     pick = min if aim.smallest else max
     return pick(known, key=lambda pair: pair[0])[1] if known else None
 
 
-def table(outcomes: Sequence[Outcome], aim: Aim) -> list[str]:
+def table(outcomes: Sequence[TrialOutcome], aim: SweepAim) -> list[str]:
     """Return the trials, the best one first, those without the figure last."""
     rows = [["NAME", aim.metric.upper(), "PHASE", "STEP", "CHANGES"]]
     values = [(aim.value(one.status), one) for one in outcomes]
@@ -76,7 +76,7 @@ def table(outcomes: Sequence[Outcome], aim: Aim) -> list[str]:
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def ending(outcomes: Sequence[Outcome], aim: Aim, given: Sequence[str]) -> list[str]:
+def ending(outcomes: Sequence[TrialOutcome], aim: SweepAim, given: Sequence[str]) -> list[str]:
     """Return the last sentences: which is the best and how to train it again, or why there is none."""
     winner = best(outcomes, aim)
     if winner:

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import TERMINAL
+from trainmaster.api.job_states import TERMINAL
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.cluster import EXIT_CLUSTER
 from trainmaster.cli.submit import packed_code
 from trainmaster.cli.sweep_plan import SweepError, Trial
-from trainmaster.cli.sweep_results import Outcome
+from trainmaster.cli.sweep_results import TrialOutcome
 from trainmaster.cluster.access import Access, AccessError
-from trainmaster.cluster.submission import Code, submit
+from trainmaster.cluster.submission import PackedCode, submit
 from trainmaster.wire import names
 from trainmaster.wire.bundle import BundleError
 
@@ -60,28 +60,28 @@ class There:
 
     parallel, pause = 4, 2.0
 
-    def __init__(self, access: Access, jobs: dict[str, Document], code: Code | None, mark: str) -> None:
+    def __init__(self, access: Access, jobs: dict[str, Document], code: PackedCode | None, mark: str) -> None:
         self._access = access
         self._jobs = jobs  # by the names of the trials
         self._code = code
         self._mark = mark
 
-    def look(self, trial: Trial) -> Outcome | None:
+    def look(self, trial: Trial) -> TrialOutcome | None:
         """Return how a trial has ended, None where it has not.
 
         Raises:
             SweepError: the cluster cannot be asked, or there is another job of this name.
         """
-        job = self._found(trial)
+        job = self._job_of(trial)
         return _outcome(trial, job) if job else None
 
-    def start(self, trial: Trial) -> Outcome | None:
+    def start(self, trial: Trial) -> TrialOutcome | None:
         """Submit a trial, unless an earlier call has. Return its outcome where the cluster does not take it.
 
         Raises:
             SweepError: the cluster cannot be asked.
         """
-        job = self._found(trial)
+        job = self._job_of(trial)
         if job is not None and names.SUBMISSION not in job["metadata"]["annotations"]:
             return None  # one whose submission was cut off is submitted again, in its place
         job = self._jobs[trial.name]
@@ -93,18 +93,18 @@ class There:
             except AccessError as error:
                 if error.status not in _OF_THIS_JOB:
                     raise
-                return Outcome(trial, "Refused", TrainingJobStatus(), str(error))
+                return TrialOutcome(trial, "Refused", TrainingJobStatus(), str(error))
         return None
 
-    def poll(self, trial: Trial) -> Outcome | None:
+    def poll(self, trial: Trial) -> TrialOutcome | None:
         """Return how a trial has ended, None while it runs. One that was deleted has failed.
 
         Raises:
             SweepError: the cluster cannot be asked.
         """
-        job = self._found(trial)
+        job = self._job_of(trial)
         if job is None:
-            return Outcome(trial, "Deleted", TrainingJobStatus(), "it was deleted")
+            return TrialOutcome(trial, "Deleted", TrainingJobStatus(), "it was deleted")
         return _outcome(trial, job)
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ class There:
         """Return what to look at a trial by."""
         return trial.name
 
-    def _found(self, trial: Trial) -> Document | None:
+    def _job_of(self, trial: Trial) -> Document | None:
         with _asked():
             try:
                 job = self._access.job(trial.name)
@@ -127,6 +127,6 @@ class There:
         return job
 
 
-def _outcome(trial: Trial, job: Document) -> Outcome | None:
+def _outcome(trial: Trial, job: Document) -> TrialOutcome | None:
     status = TrainingJobStatus.read(job.get("status"))
-    return Outcome(trial, status.phase, status, status.message or "") if status.phase in TERMINAL else None
+    return TrialOutcome(trial, status.phase, status, status.message or "") if status.phase in TERMINAL else None

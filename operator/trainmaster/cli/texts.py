@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import RestartDecision
-from trainmaster.api.status import Progress, RestartRecord, TrainingJobStatus
+from trainmaster.api.job_states import RestartDecision
+from trainmaster.api.status import JobProgress, RestartRecord, TrainingJobStatus
 from trainmaster.core.figures import duration
 from trainmaster.core.report import tracking, waits
 from trainmaster.core.states.actions import PostEvent
-from trainmaster.local.session import Outcome
+from trainmaster.local.local_run import RunOutcome
 from trainmaster.local.workdir import LOGS
 from trainmaster.wire.frameworks import TORCH
 
@@ -32,7 +32,7 @@ def event_line(event: PostEvent) -> str:
     return f"{'! ' if event.type == 'Warning' else ''}{event.reason}: {event.message}"
 
 
-def progress_line(status: TrainingJobStatus, progress: Progress) -> str:
+def progress_line(status: TrainingJobStatus, progress: JobProgress) -> str:
     """Return phase, step, loss, speed and remaining time in one line."""
     parts = [status.phase.lower(), f"step {progress.summary}"]
     if progress.loss is not None:
@@ -49,14 +49,14 @@ def progress_line(status: TrainingJobStatus, progress: Progress) -> str:
     return "  ".join(parts)
 
 
-def shown_figures(progress: Progress) -> dict[str, float]:
+def shown_figures(progress: JobProgress) -> dict[str, float]:
     """Return the first metrics of the step and figures of the newest evaluation, as many as there is room for."""
     evaluated = progress.evaluation.figures if progress.evaluation else {}
     named = {f"eval {name}": value for name, value in sorted(evaluated.items())[:_MOST_FIGURES_SHOWN]}
     return dict(sorted((progress.metrics or {}).items())[:_MOST_FIGURES_SHOWN]) | named
 
 
-def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> list[str]:
+def closing_lines(outcome: RunOutcome, result: dict[str, Any], folder: Path) -> list[str]:
     """Return the last lines for people: first how the run ended, then its figures, restarts, faults and folder."""
     status = outcome.status
     ledger: list[str] = []

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
-from trainmaster.api.status import Progress, TrainingJobStatus
+from trainmaster.api.job_states import Phase
+from trainmaster.api.status import JobProgress, TrainingJobStatus
 from trainmaster.cli import texts
-from trainmaster.cli.lines import FirstWorkerLines
+from trainmaster.cli.shown_lines import FirstWorkerLines
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.core.states.actions import PostEvent
-from trainmaster.local.session import Audience, Outcome
+from trainmaster.local.local_run import Audience, RunOutcome
 from trainmaster.wire.printable import printable_without_colour
 
 # Seconds between two plain lines of progress.
@@ -37,7 +37,7 @@ class View(Audience, Protocol):
     def stopping(self) -> None:
         """Show that the run was asked to stop, which takes a moment."""
 
-    def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
+    def end(self, outcome: RunOutcome, result: dict[str, Any]) -> None:
         """Show how the run ended."""
 
 
@@ -62,7 +62,7 @@ class JsonView:
     def waiting(self, what: str) -> None:
         """Do nothing: a program sees the phase in the progress."""
 
-    def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
+    def progress(self, status: TrainingJobStatus, progress: JobProgress) -> None:
         """Print `{"progress": {...}}` whenever it differs from the last one."""
         figures = dataclasses.replace(progress, time=None).to_dict()
         plain = {"phase": status.phase, "attempt": status.attempt, **figures}
@@ -74,7 +74,7 @@ class JsonView:
         """Print to standard error, for people only."""
         complain(STOPPING)
 
-    def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
+    def end(self, outcome: RunOutcome, result: dict[str, Any]) -> None:
         """Print the result of the evaluation and the faults, if any, and then `.status`."""
         if result:
             self._print({"result": result})
@@ -109,7 +109,7 @@ class PlainView:
 
     def output(self, name: str, chunk: bytes) -> None:
         """Print the first worker's output, line by line."""
-        self._output(self._lines.of(name, chunk))
+        self._output(self._lines.take(name, chunk))
 
     def waiting(self, what: str) -> None:
         """Print what the start waits for if that has changed, at most every WAITING_SECONDS."""
@@ -117,7 +117,7 @@ class PlainView:
             self._waiting, self._last = time.monotonic() + WAITING_SECONDS, what
             tell([f"starting: {what}"])
 
-    def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
+    def progress(self, status: TrainingJobStatus, progress: JobProgress) -> None:
         """Print the progress if it has changed, at most every PLAIN_SECONDS."""
         self._lines.follow(status)
         self._output(self._lines.ripe())
@@ -133,7 +133,7 @@ class PlainView:
         """Print that the run is stopping."""
         tell([STOPPING])
 
-    def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
+    def end(self, outcome: RunOutcome, result: dict[str, Any]) -> None:
         """Print how the run ended, its results, and its folder."""
         self._output(self._lines.rest(outcome.cause.known))
         tell(texts.closing_lines(outcome, result, self._folder))

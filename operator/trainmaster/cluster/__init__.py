@@ -1,15 +1,15 @@
 """Contain the Kubernetes platform: the loop's `Platform` on a real cluster.
 
-    operator    kopf's handlers: start, login, job events, probe, end
+    kopf_handlers    kopf's handlers: start, login, job events, probe, end
     controller  puts the parts below together and runs them
-    platform    observe, write_status, apply
+    cluster_platform    observe, write_status, apply
     cache       what the API server said last, in slim frozen values
-    sweep       what there is of the jobs that kopf's watch brings, and `swept_cache`, which keeps these
+    job_sweep       what there is of the jobs that kopf's watch brings, and `swept_cache`, which keeps these
     informer    list and watch: keeps a cache of pods or other objects fresh
-    pods        a pod's JSON to core.observed.Replica; `waiting`: what keeps it from starting
-    objects     what a job has beside its pods: its service, its network policy
-    manifests   a job and a replica to a pod and a service; `shelter` renames variables that the agent would obey
-    client      requests to the API server; `connection` its address and credentials, `throttle` how many
+    pod_reading        a pod's JSON to core.observed.Replica; `waiting`: what keeps it from starting
+    job_objects     what a job has beside its pods: its service, its network policy
+    manifests   a job and a replica to a pod and a service; `variable_renaming` renames variables that the agent would
+    obey client      requests to the API server; `api_connection` its address and credentials, `throttle` how many
     lease       which of several operators may write
     refusals    what the API server refused, and when to ask again
     reporting   Kubernetes events for people

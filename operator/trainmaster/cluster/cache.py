@@ -15,7 +15,7 @@ Name = tuple[str, str]  # namespace, name
 
 
 @dataclass(frozen=True)
-class Entry(Generic[T]):
+class CacheEntry(Generic[T]):
     """Hold one object with its uid and version."""
 
     uid: str
@@ -35,11 +35,11 @@ class Cache(Generic[T]):
         self._read = read
         self._group = group
         self._on_change = on_change
-        self._entries: dict[Name, Entry[T]] = {}
+        self._entries: dict[Name, CacheEntry[T]] = {}
         self._groups: dict[Hashable, dict[Name, None]] = {}
         self._seen: dict[str, int] = {}  # the newest version of each watch, by namespace ("" is all)
         self._ahead: set[Name] = set()  # names that `learn` stored while a list is being read
-        self._listed: dict[str, dict[Name, Entry[T]]] = {}  # lists that are being read, by namespace
+        self._listed: dict[str, dict[Name, CacheEntry[T]]] = {}  # lists that are being read, by namespace
 
     def get(self, namespace: str, name: str) -> T | None:
         """Return the object of this name; None if there is none."""
@@ -119,17 +119,17 @@ class Cache(Generic[T]):
     def _forget_ahead(self, scope: str) -> None:
         self._ahead = {name for name in self._ahead if scope not in ("", name[0])}
 
-    def _entry(self, document: Document) -> Entry[T]:
-        return Entry(document["metadata"]["uid"], version_of(document), self._read(document))
+    def _entry(self, document: Document) -> CacheEntry[T]:
+        return CacheEntry(document["metadata"]["uid"], version_of(document), self._read(document))
 
-    def _put(self, name: Name, new: Entry[T]) -> tuple[Entry[T] | None, Entry[T]]:
+    def _put(self, name: Name, new: CacheEntry[T]) -> tuple[CacheEntry[T] | None, CacheEntry[T]]:
         """Return what was there before, and what is there now."""
         old = self._remove(name)
         self._entries[name] = new
         self._groups.setdefault(self._group(new.value), {})[name] = None
         return old, new
 
-    def _remove(self, name: Name) -> Entry[T] | None:
+    def _remove(self, name: Name) -> CacheEntry[T] | None:
         entry = self._entries.pop(name, None)
         if entry:
             key = self._group(entry.value)
@@ -138,7 +138,7 @@ class Cache(Generic[T]):
                 del self._groups[key]
         return entry
 
-    def _tell(self, old: Entry[T] | None, new: Entry[T] | None) -> None:
+    def _tell(self, old: CacheEntry[T] | None, new: CacheEntry[T] | None) -> None:
         if old and new and old.uid != new.uid:
             self._tell(old, None)
             old = None

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 
 from trainmaster.cluster import nesting
-from trainmaster.cluster.connection import Connection
+from trainmaster.cluster.api_connection import ApiConnection
 from trainmaster.cluster.throttle import Throttle
 from trainmaster.loop import UnavailableError
 
@@ -41,7 +41,7 @@ NOT_LEADING = "another operator may lead by now"
 _NOT_NOW = (HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
-class Cause(NamedTuple):
+class StatusCause(NamedTuple):
     """Hold one field of an object that the API server does not accept, and why."""
 
     field: str
@@ -52,7 +52,7 @@ class Cause(NamedTuple):
 class AnswerError(Exception):
     """The API server answered that it did not do what was asked, and why."""
 
-    def __init__(self, what: str, status: int, reason: str, message: str, causes: tuple[Cause, ...] = ()) -> None:
+    def __init__(self, what: str, status: int, reason: str, message: str, causes: tuple[StatusCause, ...] = ()) -> None:
         super().__init__(f"{what}: {status} {reason}: {message}")
         self.status = status
         self.reason = reason
@@ -60,7 +60,7 @@ class AnswerError(Exception):
         self.causes = causes
 
 
-class TooLargeError(Exception):
+class AnswerTooLargeError(Exception):
     """The answer has more bytes than the caller allowed."""
 
 
@@ -83,7 +83,7 @@ class Client:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiConnection,
         agent: str = "trainmaster-operator",
         may_write: Callable[[], bool] = lambda: True,
         longest_pause: float = LONGEST_PAUSE_SECONDS,
@@ -241,7 +241,7 @@ class _FencedBody(aiohttp.BytesPayload):
         await super().write_with_length(writer, content_length)
 
 
-def connector_to(connection: Connection) -> aiohttp.TCPConnector:
+def connector_to(connection: ApiConnection) -> aiohttp.TCPConnector:
     """Return a pool of connections to the API server, as many as are asked for."""
     return aiohttp.TCPConnector(limit=0, ssl=connection.ssl_context(), keepalive_timeout=60, socket_factory=_socket)
 
@@ -263,7 +263,7 @@ async def _content(response: aiohttp.ClientResponse, most: int | None) -> bytes:
     async for chunk in response.content.iter_any():
         content += chunk
         if len(content) > most:
-            raise TooLargeError
+            raise AnswerTooLargeError
     return bytes(content)
 
 
@@ -297,12 +297,12 @@ def _parse(content: bytes) -> Document:
     return plain if isinstance(plain, dict) else {"message": str(plain)[:300]}
 
 
-def _causes(answer: Document) -> tuple[Cause, ...]:
+def _causes(answer: Document) -> tuple[StatusCause, ...]:
     """Return the fields that the answer names; parts of another shape than Kubernetes' own are left out."""
     details = answer.get("details")
     listed = details.get("causes") if isinstance(details, dict) else None
     told = [one for one in listed[:MOST_CAUSES] if isinstance(one, dict)] if isinstance(listed, list) else []
-    return tuple(Cause(*(str(one.get(key, "")) for key in ("field", "reason", "message"))) for one in told)
+    return tuple(StatusCause(*(str(one.get(key, "")) for key in ("field", "reason", "message"))) for one in told)
 
 
 def _message(answer: Document) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.policies import Storage
-from trainmaster.api.replicas import ReplicaSpec
-from trainmaster.cluster import bringing
-from trainmaster.core.environment import agent_environment
+from trainmaster.api.roles import ReplicaSpec
+from trainmaster.cluster import code_volumes
+from trainmaster.core.replica_environment import agent_environment
 from trainmaster.core.situation.grace import FOR_LAST_WORDS, grace_seconds
 from trainmaster.wire import names
 
@@ -55,7 +55,7 @@ class PodSettings:
 
 
 @dataclass(frozen=True)
-class Place:
+class ReplicaPlace:
     """A place is one replica of one job: role, index and incarnation."""
 
     job: TrainingJob
@@ -101,7 +101,7 @@ def folder(job: TrainingJob) -> str:
     return CHECKPOINT_FOLDER
 
 
-def trainer(place: Place, settings: PodSettings) -> Document:
+def trainer(place: ReplicaPlace, settings: PodSettings) -> Document:
     """Return the container that trains: what the spec names, and what the agent needs."""
     named = place.spec.to_dict()
     given = place.template.get("terminationGracePeriodSeconds")
@@ -113,7 +113,7 @@ def trainer(place: Place, settings: PodSettings) -> Document:
         names.ENV_CHECKPOINTS: folder(place.job),
         names.ENV_SCRATCH: SCRATCH_FOLDER,
         names.ENV_GRACE: str(max(0, grace - FOR_LAST_WORDS)),
-        **bringing.variables(place.job.spec.training),
+        **code_volumes.variables(place.job.spec.training),
     }
     # Only Kubernetes knows the pod's uid and address, once it exists.
     paths = {names.ENV_POD_UID: "metadata.uid", names.ENV_ADDRESS: "status.podIP"}
@@ -126,7 +126,7 @@ def trainer(place: Place, settings: PodSettings) -> Document:
         "env": [
             *downward,
             *variables(ours),
-            *bringing.secrets(place.job.spec.training.code),
+            *code_volumes.secrets(place.job.spec.training.code),
             *(item for item in named.get("env", []) if item["name"] not in ours),
         ],
         "resources": resources(place.spec),
@@ -178,7 +178,7 @@ def modest(named: Any) -> Document:
     return {kind: amounts for kind, amounts in asked.items() if amounts}
 
 
-def volumes(place: Place) -> list[Document]:
+def volumes(place: ReplicaPlace) -> list[Document]:
     """Return the volumes that Trainmaster adds to the pod."""
     storage = place.job.spec.checkpoint.storage
     token = {"audience": names.TOKEN_AUDIENCE, "expirationSeconds": names.TOKEN_SECONDS, "path": "token"}
@@ -196,7 +196,7 @@ def volumes(place: Place) -> list[Document]:
         made.append({"name": "trainmaster-checkpoints", "emptyDir": {}})
     if place.own_image:
         made.append({"name": "trainmaster-code", "emptyDir": {}})
-    return [*made, *bringing.volumes(place.job.spec.training)]
+    return [*made, *code_volumes.volumes(place.job.spec.training)]
 
 
 def resources(replica: ReplicaSpec) -> Document:
@@ -216,7 +216,7 @@ def variables(values: dict[str, str]) -> list[Document]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def _mounts(place: Place, given: list[Document]) -> list[Document]:
+def _mounts(place: ReplicaPlace, given: list[Document]) -> list[Document]:
     """Return the user's mounts and ours.
 
     Ours at /dev/shm, /tmp and the checkpoints are left out where the user mounts something.
@@ -232,7 +232,7 @@ def _mounts(place: Place, given: list[Document]) -> list[Document]:
     mounts.append({"name": "trainmaster-token", "mountPath": TOKEN_FOLDER, "readOnly": True})
     if place.own_image:
         mounts.append({"name": "trainmaster-code", "mountPath": CODE_FOLDER, "readOnly": True})
-    return [*mounts, *bringing.mounts(place.job.spec.training)]
+    return [*mounts, *code_volumes.mounts(place.job.spec.training)]
 
 
 def mount_path(mount: Any) -> str:

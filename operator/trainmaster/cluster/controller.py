@@ -19,23 +19,23 @@ from aiohttp.typedefs import Handler
 
 from trainmaster import loop
 from trainmaster.api.problem import reason
-from trainmaster.cluster import jobs, objects, pods
+from trainmaster.cluster import job_objects, jobs, pod_reading
+from trainmaster.cluster.api_connection import ApiConnection, bracketed
 from trainmaster.cluster.cache import Cache, Document
 from trainmaster.cluster.client import Client
-from trainmaster.cluster.connection import Connection, bracketed
+from trainmaster.cluster.cluster_platform import Caches, ClusterPlatform
 from trainmaster.cluster.informer import Informer
+from trainmaster.cluster.job_objects import ObjectRecord
+from trainmaster.cluster.job_sweep import Sweep
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.lease import LOOK_SECONDS, ClusterStore, Lease, LostError, an_identity
 from trainmaster.cluster.lease_thread import LeaseThread
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.metrics.instruments import Instruments, TimedReconciler
-from trainmaster.cluster.metrics.page import Page
-from trainmaster.cluster.objects import ObjectRecord
-from trainmaster.cluster.platform import Caches, ClusterPlatform
-from trainmaster.cluster.pods import PodRecord
-from trainmaster.cluster.reporting import Reporter
-from trainmaster.cluster.standing import Standing
-from trainmaster.cluster.sweep import Sweep
+from trainmaster.cluster.metrics.page import MetricsPage
+from trainmaster.cluster.pod_reading import PodRecord
+from trainmaster.cluster.reachability import Reachability
+from trainmaster.cluster.reporting import EventReporter
 from trainmaster.cluster.swept_cache import SweptCache
 from trainmaster.cluster.tokens import Keys, Verifier
 from trainmaster.intake import Intake
@@ -82,7 +82,7 @@ class PortError(Exception):
 
 
 @dataclass(frozen=True)
-class Options:
+class OperatorOptions:
     """Hold how an operator is set up."""
 
     pods: PodSettings
@@ -101,7 +101,7 @@ class Controller:
     kopf brings TrainingJobs to `take_job`; `restart_watch(why)` has kopf list and watch them anew.
     """
 
-    def __init__(self, options: Options, connection: Connection) -> None:
+    def __init__(self, options: OperatorOptions, connection: ApiConnection) -> None:
         self._options = options
         identity = an_identity()
         self.agent = f"trainmaster-operator/{identity}"
@@ -116,17 +116,17 @@ class Controller:
         self._jobs = SweptCache(jobs.read, lambda record: record.key, self._job_changed)
         self._caches = Caches(
             jobs=self._jobs,
-            pods=Cache(pods.read, lambda record: record.job, self._pod_changed),
+            pods=Cache(pod_reading.read, lambda record: record.job, self._pod_changed),
             objects={
-                kind: Cache(objects.read, lambda record: record.job, self._object_changed)
-                for kind, row in objects.TABLE.items()
+                kind: Cache(job_objects.read, lambda record: record.job, self._object_changed)
+                for kind, row in job_objects.TABLE.items()
                 if row.watched and row.enabled(options.pods)
             },
             synced=self._has_read,
         )
         self._sweeps = [*self._sweep_all()]
         self._informers: list[Sweep | Informer] = [*self._sweeps, *self._watch_all()]
-        self._reporter = Reporter(self._client)
+        self._reporter = EventReporter(self._client)
         self.intake = Intake(Verifier(Keys(self._client), self._caches.pods, self._caches.jobs).verify, self._wake)
         self._platform = ClusterPlatform(
             self._client,
@@ -139,7 +139,7 @@ class Controller:
             led_seconds=self._led_seconds,
             on_status=instruments.wrote,
         )
-        self._metrics = Page(instruments, lambda: self._caches.jobs)
+        self._metrics = MetricsPage(instruments, lambda: self._caches.jobs)
         self._tasks: list[asyncio.Task[None]] = []
         self._listeners: list[Listener] = []
         self._listens = False
@@ -166,7 +166,7 @@ class Controller:
         if self._lease:
             self._run(self._lease.run())
         if self._lease and self._options.pod:
-            self._run(Standing(self._client, self._options.pod, self._leads).run())
+            self._run(Reachability(self._client, self._options.pod, self._leads).run())
         self._run(self._serve())
 
     def take_job(self, kind: str | None, document: Document) -> None:
@@ -308,7 +308,7 @@ class Controller:
             below = f"/namespaces/{scope}" if scope else ""
             yield Informer(self._client, f"/api/v1{below}/pods", self._caches.pods, scope, names.LABEL_JOB)
             for kind, cache in self._caches.objects.items():
-                row = objects.TABLE[kind]
+                row = job_objects.TABLE[kind]
                 yield Informer(self._client, f"{row.api}{below}/{row.resource}", cache, scope, names.LABEL_JOB)
 
     def _job_changed(self, old: JobRecord | None, new: JobRecord | None) -> None:

@@ -8,19 +8,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster.cluster.client import Cause
+from trainmaster.cluster.client import StatusCause
 
 _PART = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 _ABOVE_LIMIT = re.compile(r"must be less than or equal to (\S+) limit")
 _REQUIRED = "FieldValueRequired"
 
 
-def are_to_blame(causes: Sequence[Cause], sent: dict[str, Any]) -> bool:
+def are_to_blame(causes: Sequence[StatusCause], sent: dict[str, Any]) -> bool:
     """Return whether everything that is wrong was added to the object after it was sent."""
     return bool(causes) and all(_was_added(cause, sent) for cause in causes)
 
 
-def _was_added(cause: Cause, sent: dict[str, Any]) -> bool:
+def _was_added(cause: StatusCause, sent: dict[str, Any]) -> bool:
     above = _ABOVE_LIMIT.search(cause.message)
     if above and cause.field.endswith("resources.requests"):
         limits = _at(sent, f"{cause.field.removesuffix('requests')}limits")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainmaster.api.states import TERMINAL
+from trainmaster.api.job_states import TERMINAL
 from trainmaster.cluster.access import Access, AccessError, Document
 from trainmaster.wire import names
 
@@ -98,7 +98,7 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True)
-class Replica:
+class FollowedReplica:
     """One member of a role, whatever the number of its pod."""
 
     role: str
@@ -110,15 +110,15 @@ class Replica:
         return names.replica_key(self.role, self.index)
 
 
-def pods_of(access: Access, job: str) -> dict[Replica, list[str]]:
+def pods_of(access: Access, job: str) -> dict[FollowedReplica, list[str]]:
     """Return the names of a job's pods that are there, by replica, the newest last."""
     found = access.call("GET", f"{access.core}/pods", query={"labelSelector": f"{names.LABEL_JOB}={job}"})["items"]
-    made: dict[Replica, list[tuple[int, str]]] = {}
+    made: dict[FollowedReplica, list[tuple[int, str]]] = {}
     for pod in found:
         labels = pod["metadata"]["labels"]
         numbers = [labels.get(name, "") for name in (names.LABEL_INDEX, names.LABEL_INCARNATION)]
         if names.LABEL_ROLE in labels and all(number.isdigit() for number in numbers):
-            place = Replica(labels[names.LABEL_ROLE], int(numbers[0]))
+            place = FollowedReplica(labels[names.LABEL_ROLE], int(numbers[0]))
             made.setdefault(place, []).append((int(numbers[1]), pod["metadata"]["name"]))
     in_order = sorted(made, key=lambda place: (place.role != names.WORKER, place.index))
     return {place: [name for _, name in sorted(made[place])] for place in in_order}
@@ -134,13 +134,13 @@ def log_of(access: Access, pod: str, tail: int | None = None) -> Iterator[bytes]
     yield from lines_of(access.stream(f"{access.core}/pods/{pod}/log", query))
 
 
-def followed(access: Access, job: str, place: Replica, tail: int | None = None) -> Iterator[bytes]:
+def followed(access: Access, job: str, place: FollowedReplica, tail: int | None = None) -> Iterator[bytes]:
     """Yield what a replica writes, over all its pods from the present one on, until the job has ended.
 
     Raises:
         AccessError: the job is deleted, or the cluster cannot be reached.
     """
-    reader = _Reader(access, tail)
+    reader = _LogReader(access, tail)
     while True:
         pods = pods_of(access, job).get(place, [])
         ended = (access.job(job).get("status") or {}).get("phase") in TERMINAL
@@ -151,7 +151,7 @@ def followed(access: Access, job: str, place: Replica, tail: int | None = None) 
         time.sleep(_PAUSE_SECONDS)  # until the next pod is there, or the connection again
 
 
-class _Reader:
+class _LogReader:
     """Read logs so that a broken connection loses no line and repeats none, as each has its time."""
 
     def __init__(self, access: Access, tail: int | None) -> None:

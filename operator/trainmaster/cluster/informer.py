@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from trainmaster.cluster.cache import Cache, Document, version_of
-from trainmaster.cluster.client import ACCEPT, Client, RefusalError, TooLargeError
+from trainmaster.cluster.client import ACCEPT, AnswerTooLargeError, Client, RefusalError
 from trainmaster.loop import UnavailableError
 
 log = logging.getLogger("trainmaster.informer")
@@ -55,7 +55,7 @@ async def pages(
     while True:
         try:
             page = await client.get(path, {**params, "limit": str(size)}, MOST_PAGE_BYTES, accept)
-        except TooLargeError:
+        except AnswerTooLargeError:
             if size == 1:
                 raise
             size = max(1, size // 4)

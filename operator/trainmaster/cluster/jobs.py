@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.cluster import nesting
 from trainmaster.core.report.conditions import INVALID_SPEC

@@ -35,7 +35,7 @@ class LostError(Exception):
     """Another operator leads now. The former leader starts again with an empty memory."""
 
 
-class Store(Protocol):
+class LeaseStore(Protocol):
     """A store is where the lease is kept. Both methods raise RefusalError and UnavailableError as `Client` does."""
 
     async def get(self) -> Document:
@@ -129,7 +129,7 @@ class Tenure:
 class Lease:
     """Try for ever to lead. `leading` is set when this operator leads for the first time."""
 
-    def __init__(self, store: Store, identity: str, now: Callable[[], float] = clock) -> None:
+    def __init__(self, store: LeaseStore, identity: str, now: Callable[[], float] = clock) -> None:
         self._store = store
         self._now = now
         self._lease: Document | None = None

@@ -8,11 +8,11 @@ from typing import Any
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.overlay import lay
-from trainmaster.api.replicas import GPU_MODEL, TPU
+from trainmaster.api.roles import GPU_MODEL, TPU
 from trainmaster.cluster import container
 from trainmaster.cluster.affinity import keeping_away
-from trainmaster.cluster.container import Place, PodSettings
-from trainmaster.cluster.shelter import sheltered
+from trainmaster.cluster.container import PodSettings, ReplicaPlace
+from trainmaster.cluster.variable_renaming import sheltered
 from trainmaster.core.failures.avoided import in_force
 from trainmaster.core.situation import revision
 from trainmaster.core.situation.grace import grace_seconds
@@ -62,7 +62,7 @@ def pod(job: TrainingJob, role: str, index: int, incarnation: int, settings: Pod
     Raises:
         TemplateError: what the role says is of a shape that no pod has, and that the CRD does not see.
     """
-    place = Place(job, role, index, incarnation)
+    place = ReplicaPlace(job, role, index, incarnation)
     try:
         return _pod(place, settings)
     except Exception as error:
@@ -70,7 +70,7 @@ def pod(job: TrainingJob, role: str, index: int, incarnation: int, settings: Pod
         raise TemplateError(f"spec.{role}s: no pod can be made of it ({what})") from error
 
 
-def _pod(place: Place, settings: PodSettings) -> Document:
+def _pod(place: ReplicaPlace, settings: PodSettings) -> Document:
     job, role = place.job, place.role
     template = place.spec.template.to_dict() if place.spec.template else {}
     spec = lay(lay(_defaults(place), template.get("spec") or {}), _spec(place, settings))
@@ -85,7 +85,7 @@ def _pod(place: Place, settings: PodSettings) -> Document:
         "name": place.name,
         "namespace": job.namespace,
         "labels": {**labels(job), **identity},
-        "annotations": {names.ANNOTATION_REVISION: revision.of(job, role)},
+        "annotations": {names.ANNOTATION_REVISION: revision.revision_of(job, role)},
         "ownerReferences": [_owner(job)],
     }
     for label in (template.get("metadata") or {}).get("labels") or ():
@@ -132,7 +132,7 @@ def _owner(job: TrainingJob) -> Document:
     }
 
 
-def _defaults(place: Place) -> Document:
+def _defaults(place: ReplicaPlace) -> Document:
     """Return the defaults, which a template may overrule. They fit Kubernetes' "restricted" Pod Security level."""
     hardening: Document = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     if place.own_image is None:
@@ -156,7 +156,7 @@ def _defaults(place: Place) -> Document:
     }
 
 
-def _spec(place: Place, settings: PodSettings) -> Document:
+def _spec(place: ReplicaPlace, settings: PodSettings) -> Document:
     """Return the part of the pod spec that the job names, and what the agent needs."""
     named = place.spec.to_dict()
     given = named.get("tolerations", [])

@@ -56,7 +56,7 @@ class Refusals:
     def __init__(self) -> None:
         self._by_job: dict[str, dict[str, _Refusal]] = {}
 
-    def of(self, job_uid: str) -> tuple[Obstacle, ...]:
+    def obstacles(self, job_uid: str) -> tuple[Obstacle, ...]:
         """Return the obstacles of a job, each message once per replica that it is about."""
         soon = time.monotonic() - STALE_SECONDS
         self._keep(job_uid, {wish: one for wish, one in self._by_job.get(job_uid, {}).items() if one.until >= soon})

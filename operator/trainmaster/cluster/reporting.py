@@ -29,7 +29,7 @@ TRIES = 5
 _Told = tuple[str, str, str]
 
 
-class Reporter:
+class EventReporter:
     """Post events, one after the other."""
 
     def __init__(self, client: Client) -> None:

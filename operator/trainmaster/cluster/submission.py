@@ -15,21 +15,21 @@ from typing import Any
 
 from trainmaster.cluster.access import MERGE_PATCH, Access, AccessError, Document
 from trainmaster.wire import archives, aws, bundle, git_fetch, names
-from trainmaster.wire.sources import CodeGit, CodeUrl, Secrets
+from trainmaster.wire.sources import GitSource, Secrets, UrlSource
 
 _CONFLICT = 409
 _GONE = 404
 
 
 @dataclass(frozen=True)
-class Code:
+class PackedCode:
     """Hold the packed code, and what the spec says of it: of a bundle, or of a URL where it has an address."""
 
     packed: bytes
     about: Document
 
 
-def submit(access: Access, wanted: Document, code: Code | None) -> Document:
+def submit(access: Access, wanted: Document, code: PackedCode | None) -> Document:
     """Create the job, and return it as the cluster has it.
 
     Raises:
@@ -54,7 +54,7 @@ def submit(access: Access, wanted: Document, code: Code | None) -> Document:
         raise
 
 
-def _by_store(access: Access, wanted: Document, code: Code) -> Document:
+def _by_store(access: Access, wanted: Document, code: PackedCode) -> Document:
     """Put the code into its bucket, then create the job in one call: no job waits for code that may never come.
 
     The object is named by its hash. One that is there already is another job's as well, and is never deleted.
@@ -94,7 +94,7 @@ def _create(access: Access, job: Document, tag: str) -> Document:
     except AccessError as error:
         if error.status not in (0, _CONFLICT) or "name" not in job["metadata"]:
             raise
-        there = _found(access, job["metadata"]["name"])
+        there = _existing_job(access, job["metadata"]["name"])
         mark = _mark(there)
         if there is not None and mark == tag:
             return there  # the answer was lost, not the request
@@ -114,7 +114,7 @@ def _mark(job: Document | None) -> str | None:
     return annotations.get(names.SUBMISSION) if annotations else None
 
 
-def _found(access: Access, name: str) -> Document | None:
+def _existing_job(access: Access, name: str) -> Document | None:
     try:
         return access.job(name)
     except AccessError as error:
@@ -150,7 +150,7 @@ def _release(access: Access, job: Document, spec: Document) -> Document:
     try:
         return access.call("PATCH", path, {"metadata": metadata, "spec": wanted}, kind=MERGE_PATCH)
     except AccessError as error:
-        there = _found(access, job["metadata"]["name"])
+        there = _existing_job(access, job["metadata"]["name"])
         if there is not None and there["metadata"]["uid"] != job["metadata"]["uid"]:
             what = f"another submission of {job['metadata']['name']} has taken the place of this one"
             raise AccessError(what, _CONFLICT) from None
@@ -173,7 +173,7 @@ def _delete(access: Access, job: Document) -> None:
     access.call("DELETE", f"{access.jobs}/{job['metadata']['name']}", preconditions)
 
 
-def code_of(access: Access, job: Document) -> list[bundle.Entry]:
+def code_of(access: Access, job: Document) -> list[bundle.BundleEntry]:
     """Return the code that a job runs. What lies elsewhere is asked for as who calls this.
 
     Raises:
@@ -187,15 +187,15 @@ def code_of(access: Access, job: Document) -> list[bundle.Entry]:
         case {"bundle": about}:
             return _of_bundle(access, about)
         case {"url": about}:
-            return archives.fetch(CodeUrl(about["address"], about["sha256"], about.get("endpoint")), secrets)
+            return archives.fetch(UrlSource(about["address"], about["sha256"], about.get("endpoint")), secrets)
         case {"git": about}:
-            return git_fetch.fetch(CodeGit(about["repository"], about["commit"]), secrets)
+            return git_fetch.fetch(GitSource(about["repository"], about["commit"]), secrets)
         case {"image": about}:
             raise bundle.BundleError(f"its code is an image: crane export {about['reference']} code.tar brings it")
     raise bundle.BundleError("the job was not submitted with code: it runs what is in its image")
 
 
-def _of_bundle(access: Access, about: Document) -> list[bundle.Entry]:
+def _of_bundle(access: Access, about: Document) -> list[bundle.BundleEntry]:
     packed = b""
     for name in about["configMaps"]:
         found = access.call("GET", f"{access.core}/configmaps/{name}")

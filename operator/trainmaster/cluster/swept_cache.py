@@ -14,7 +14,7 @@ from trainmaster.cluster.cache import Cache, Document, Name, T, name_of, version
 
 
 @dataclass
-class Listing:
+class SweepListing:
     """Hold what a sweep listed, and which of these documents have not arrived yet."""
 
     version: int  # of the list itself
@@ -41,7 +41,7 @@ class SweptCache(Cache[T]):
     ) -> None:
         super().__init__(read, group, on_change)
         self._ended: dict[Name, int] = {}  # the version at which an object ended, until a sweep knows it
-        self._listings: dict[str, Listing] = {}  # the last sweep, by namespace ("" is all)
+        self._listings: dict[str, SweepListing] = {}  # the last sweep, by namespace ("" is all)
 
     def newest(self, scope: str) -> int:
         """Return the newest version that is known of any object of the scope, or of its list."""
@@ -78,7 +78,7 @@ class SweptCache(Cache[T]):
         if entry and entry.uid == uid:
             self._end((namespace, name), entry.version)
 
-    def sweep(self, scope: str, versions: Mapping[Name, int], version: int, begun: int) -> Listing:
+    def sweep(self, scope: str, versions: Mapping[Name, int], version: int, begun: int) -> SweepListing:
         """Take a complete list: what is not in it, and is not newer, has gone. Return what is missing of it.
 
         `begun` is what `newest` said before the list was asked for. A list that is older comes from another history:
@@ -94,7 +94,7 @@ class SweptCache(Cache[T]):
                 self._tell(self._remove(name), None)
         self._ended = {name: end for name, end in self._ended.items() if end > version or scope not in ("", name[0])}
         missing = {name: listed for name, listed in versions.items() if self._newest_of(name) < listed}
-        listing = self._listings[scope] = Listing(version, versions, missing)
+        listing = self._listings[scope] = SweepListing(version, versions, missing)
         if not missing:
             listing.complete.set()
         return listing

@@ -18,8 +18,8 @@ import jwt
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.client import Client, RefusalError
 from trainmaster.cluster.jobs import JobRecord
-from trainmaster.cluster.pods import PodRecord
-from trainmaster.intake import RefusedError, Speaker
+from trainmaster.cluster.pod_reading import PodRecord
+from trainmaster.intake import HeartbeatRefusedError, Speaker
 from trainmaster.loop import UnavailableError
 from trainmaster.wire import names
 from trainmaster.wire.messages import Heartbeat
@@ -72,7 +72,9 @@ class Keys:
         if not self._keys:
             raise UnavailableError("the cluster's public keys could not be read yet")
         if key_id not in self._keys:
-            raise RefusedError("the token is signed with a key that is not this cluster's", HTTPStatus.UNAUTHORIZED)
+            raise HeartbeatRefusedError(
+                "the token is signed with a key that is not this cluster's", HTTPStatus.UNAUTHORIZED
+            )
         return self._keys[key_id]
 
     @property
@@ -110,10 +112,14 @@ class Verifier:
         namespace, name, uid = await self._pod_of(token)
         record = self._pods.get(namespace, name)
         if record is None or record.replica.uid != uid or not record.job_uid:
-            raise RefusedError(f"the token's pod {namespace}/{name} is not a replica of a TrainingJob", HTTPStatus.GONE)
+            raise HeartbeatRefusedError(
+                f"the token's pod {namespace}/{name} is not a replica of a TrainingJob", HTTPStatus.GONE
+            )
         job = self._jobs.get(*record.job)
         if job is None or job.uid != record.job_uid:
-            raise RefusedError(f"the TrainingJob {record.job} of the token's pod {name} is deleted", HTTPStatus.GONE)
+            raise HeartbeatRefusedError(
+                f"the TrainingJob {record.job} of the token's pod {name} is deleted", HTTPStatus.GONE
+            )
         return Speaker(uid, partial(_check, record))
 
     async def _pod_of(self, token: str) -> BoundPod:
@@ -144,9 +150,9 @@ class Verifier:
                 options={"require": ["exp", "iat", "iss", "aud", "sub"]},
             )
         except jwt.PyJWTError as error:
-            raise RefusedError(f"the token is not valid: {error}", HTTPStatus.UNAUTHORIZED) from error
+            raise HeartbeatRefusedError(f"the token is not valid: {error}", HTTPStatus.UNAUTHORIZED) from error
         if claims["exp"] - claims["iat"] > names.TOKEN_SECONDS + LEEWAY_SECONDS:
-            raise RefusedError("the token lasts for more than an hour", HTTPStatus.UNAUTHORIZED)
+            raise HeartbeatRefusedError("the token lasts for more than an hour", HTTPStatus.UNAUTHORIZED)
         return claims
 
 
@@ -167,13 +173,13 @@ def _check(record: PodRecord, heartbeat: Heartbeat) -> None:
     }
     for member, value in truth.items():
         if getattr(heartbeat, member) != value:
-            raise RefusedError(f"pod {record.job.namespace}/{replica.name} may not speak for another {member}")
+            raise HeartbeatRefusedError(f"pod {record.job.namespace}/{replica.name} may not speak for another {member}")
 
 
 def _key_id(token: str) -> str:
     key_id = jwt.get_unverified_header(token).get("kid")
     if not isinstance(key_id, str):
-        raise RefusedError("the token does not name its key", HTTPStatus.UNAUTHORIZED)
+        raise HeartbeatRefusedError("the token does not name its key", HTTPStatus.UNAUTHORIZED)
     return key_id
 
 
@@ -186,5 +192,5 @@ def _bound_to(claims: Claims) -> BoundPod:
     bound = claims.get("kubernetes.io")
     pod = bound.get("pod") if isinstance(bound, dict) else None
     if not isinstance(bound, dict) or not isinstance(pod, dict):
-        raise RefusedError("the token is not bound to a pod", HTTPStatus.UNAUTHORIZED)
+        raise HeartbeatRefusedError("the token is not bound to a pod", HTTPStatus.UNAUTHORIZED)
     return BoundPod(str(bound.get("namespace")), str(pod.get("name")), str(pod.get("uid")))

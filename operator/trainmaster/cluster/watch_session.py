@@ -18,14 +18,14 @@ import kopf
 from aiohttp.client_middlewares import ClientHandlerType
 
 from trainmaster.cluster import nesting
+from trainmaster.cluster.api_connection import ApiConnection
 from trainmaster.cluster.client import connector_to, lines
-from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.informer import MOST_PAGE_BYTES, SHORTEST_WATCH_SECONDS
 
 log = logging.getLogger("trainmaster.operator")
 
 
-def open_session(connection: Connection, agent: str, settings: kopf.OperatorSettings) -> kopf.AiohttpSession:
+def open_session(connection: ApiConnection, agent: str, settings: kopf.OperatorSettings) -> kopf.AiohttpSession:
     """Return a session for kopf, which closes it."""
 
     def shrink_pages() -> None:
@@ -43,7 +43,7 @@ def open_session(connection: Connection, agent: str, settings: kopf.OperatorSett
 class _Middleware:
     """Add the credentials of the moment to each request, and pause before those that come too fast."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
         self._asked: dict[str, float] = {}  # when each path was watched last
         self._forbidden: set[str] = set()  # paths that we may not watch

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainmaster.conversion.source import ConversionError, Document, Notes, Source
+from trainmaster.conversion.source import ConversionError, ConversionNotes, Document, SourceObject
 from trainmaster.wire import torchrun
 
 COMMAND = "command"
@@ -22,7 +22,7 @@ _PER_NODE = "--nproc-per-node"
 _AUTOMATIC = ("auto", "gpu", "xpu", "cpu")
 
 
-def of_torchrun(words: Sequence[str], notes: Notes) -> Document:
+def of_torchrun(words: Sequence[str], notes: ConversionNotes) -> Document:
     """Return the spec that a command line of torchrun comes to.
 
     Raises:
@@ -56,7 +56,7 @@ def launched(words: Sequence[str]) -> torchrun.Launch | None:
         raise ConversionError(str(error).removeprefix("training.command: ")) from None
 
 
-def spread(launch: torchrun.Launch, words: Sequence[str], notes: Notes) -> Document:
+def spread(launch: torchrun.Launch, words: Sequence[str], notes: ConversionNotes) -> Document:
     """Return replicas, GPUs, restarts and command of a torchrun line."""
     least, most = launch.nodes or (1, 1)
     spec: Document = {"training": {COMMAND: plain(launch, words)}, "workers": {"replicas": most}}
@@ -88,7 +88,7 @@ def plain(launch: torchrun.Launch, words: Sequence[str]) -> list[str]:
     return [*start, launch.program, *launch.arguments]
 
 
-def of_container(words: list[str], path: str, workers: Document, notes: Notes) -> tuple[list[str], Document]:
+def of_container(words: list[str], path: str, workers: Document, notes: ConversionNotes) -> tuple[list[str], Document]:
     """Return the command of one rank, and what a torchrun line in a container says besides about the job.
 
     The processes that it asks for are added to `workers`, where their resources do not say how many there are.
@@ -102,7 +102,7 @@ def of_container(words: list[str], path: str, workers: Document, notes: Notes) -
         notes.add(path, f"is kept as it is, and check will refuse it: {error}")
         return words, {}
     if launch is not None:
-        asked = Notes()
+        asked = ConversionNotes()
         told = spread(launch, words, asked)
         if processes := told["workers"].get("gpus"):
             _add_processes(workers, processes, notes)
@@ -122,7 +122,7 @@ def of_container(words: list[str], path: str, workers: Document, notes: Notes) -
     return words, {}
 
 
-def _add_processes(workers: Document, processes: int, notes: Notes) -> None:
+def _add_processes(workers: Document, processes: int, notes: ConversionNotes) -> None:
     """Add the processes that a torchrun line in a container asks for, where its resources name no GPU."""
     devices = workers.get("gpus")
     if devices and devices != processes:
@@ -136,12 +136,12 @@ def _add_processes(workers: Document, processes: int, notes: Notes) -> None:
         workers["replicas"] *= processes
 
 
-def restarts(policy: Source, name: str) -> Document:
+def restarts(policy: SourceObject, name: str) -> Document:
     """Return the failure policy of a number of restarts."""
     return _restarts(policy.number(name) or 0, f"{policy.path}.{name}", policy.notes)
 
 
-def _restarts(given: int, path: str, notes: Notes) -> Document:
+def _restarts(given: int, path: str, notes: ConversionNotes) -> Document:
     if given > _MOST_COUNTED:
         notes.add(path, f"{given} became {_MOST_COUNTED}; progress fills the budget up again")
     return {"maxRestarts": min(max(given, 0), _MOST_COUNTED)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainmaster.conversion import commands, pods
-from trainmaster.conversion.source import ConversionError, Document, Source, compact
+from trainmaster.conversion import commands, pod_templates
+from trainmaster.conversion.source import ConversionError, Document, SourceObject, compact
 
 _GANG = "has no counterpart yet: gangs and queues are not supported"
 _POLICY = {
@@ -25,7 +25,7 @@ _ELASTIC = "has no counterpart: the agents find each other without it"
 
 
 @dataclass(frozen=True)
-class Kind:
+class KubeflowKind:
     """A kind has what is true of one kind of Kubeflow's jobs."""
 
     specs: str
@@ -35,15 +35,15 @@ class Kind:
 
 
 KINDS = {
-    "PyTorchJob": Kind("pytorchReplicaSpecs", "pytorch", ("Master", "Worker")),
-    "TFJob": Kind("tfReplicaSpecs", "tensorflow", ("Chief", "Master", "Worker"), "TensorFlow"),
-    "JAXJob": Kind("jaxReplicaSpecs", "jax", ("Worker",), "JAX"),
-    "XGBoostJob": Kind("xgbReplicaSpecs", "xgboost", ("Master", "Worker"), "XGBoost"),
-    "MPIJob": Kind("mpiReplicaSpecs", "mpi", ("Worker",), "MPI"),
+    "PyTorchJob": KubeflowKind("pytorchReplicaSpecs", "pytorch", ("Master", "Worker")),
+    "TFJob": KubeflowKind("tfReplicaSpecs", "tensorflow", ("Chief", "Master", "Worker"), "TensorFlow"),
+    "JAXJob": KubeflowKind("jaxReplicaSpecs", "jax", ("Worker",), "JAX"),
+    "XGBoostJob": KubeflowKind("xgbReplicaSpecs", "xgboost", ("Master", "Worker"), "XGBoost"),
+    "MPIJob": KubeflowKind("mpiReplicaSpecs", "mpi", ("Worker",), "MPI"),
 }
 
 
-def convert(kind_name: str, spec: Source) -> Document:
+def convert(kind_name: str, spec: SourceObject) -> Document:
     """Return the spec of a TrainingJob.
 
     Raises:
@@ -86,13 +86,13 @@ def convert(kind_name: str, spec: Source) -> Document:
     return made
 
 
-def _trainers(roles: Source, kind: Kind) -> tuple[int, pods.Pod | None]:
+def _trainers(roles: SourceObject, kind: KubeflowKind) -> tuple[int, pod_templates.Pod | None]:
     """Return how many replicas train, and the pod that all of them are to have: that of Worker where there is one."""
     found = [(name, *role) for name in kind.roles if (role := _role(roles, name, kind.container))]
     if not found:
         return 0, None
     leader, chosen = found[0], found[-1]
-    differing = pods.differing(leader[2], chosen[2])
+    differing = pod_templates.differing(leader[2], chosen[2])
     if differing:
         roles.notes.add(
             f"{roles.path}.{leader[0]}",
@@ -104,16 +104,16 @@ def _trainers(roles: Source, kind: Kind) -> tuple[int, pods.Pod | None]:
     return sum(role[1] for role in found), chosen[2]
 
 
-def _role(roles: Source, name: str, container: str) -> tuple[int, pods.Pod] | None:
+def _role(roles: SourceObject, name: str, container: str) -> tuple[int, pod_templates.Pod] | None:
     if name not in roles:
         return None
     role = roles.part(name)
     count = role.number("replicas")
     role.leave({"restartPolicy": "has no counterpart: Trainmaster restarts training itself, by spec.failurePolicy"})
-    return (1 if count is None else count), pods.read(role.part("template"), container)
+    return (1 if count is None else count), pod_templates.read(role.part("template"), container)
 
 
-def _run_policy(spec: Source) -> Document:
+def _run_policy(spec: SourceObject) -> Document:
     """Return what runPolicy says; earlier versions have its fields in the spec itself."""
     made: Document = {}
     for policy in (spec.part("runPolicy"), spec):
@@ -127,7 +127,7 @@ def _run_policy(spec: Source) -> Document:
     return made
 
 
-def _elastic(policy: Source) -> Document:
+def _elastic(policy: SourceObject) -> Document:
     if not policy:
         return {}
     least, most = policy.number("minReplicas"), policy.number("maxReplicas")
@@ -144,10 +144,10 @@ def _elastic(policy: Source) -> Document:
     return made
 
 
-def _mpi(spec: Source, launcher: pods.Pod, worker: pods.Pod, workers: Document) -> None:
+def _mpi(spec: SourceObject, launcher: pod_templates.Pod, worker: pod_templates.Pod, workers: Document) -> None:
     """Note what is otherwise with MPI: the first worker launches, and slots come from GPUs or cores."""
     slots = spec.number("slotsPerWorker")
-    if slots and slots > 1 and "gpus" not in workers and pods.cores(workers.get("cpu")) != slots:
+    if slots and slots > 1 and "gpus" not in workers and pod_templates.cores(workers.get("cpu")) != slots:
         workers["cpu"] = slots
         spec.notes.add(
             "spec.slotsPerWorker", f"became cpu: {slots}: a replica has as many slots as whole cores, or gpus"

@@ -16,7 +16,7 @@ class ConversionError(Exception):
 
 
 @dataclass
-class Notes:
+class ConversionNotes:
     """Collect what has no counterpart, and what was guessed, in the order in which it was met."""
 
     lines: list[tuple[str, str]] = field(default_factory=list)
@@ -31,14 +31,14 @@ class Notes:
         self.lines = [(where.replace(path, name), text) for where, text in self.lines]
 
 
-class Source:
+class SourceObject:
     """A source is an object of a document, at its path. What is taken out of it is not told at the end."""
 
-    def __init__(self, data: Any, path: str, notes: Notes) -> None:
+    def __init__(self, data: Any, path: str, notes: ConversionNotes) -> None:
         self.path = path
         self.notes = notes
         self._left: Document = {}
-        self._parts: list[Source] = []
+        self._parts: list[SourceObject] = []
         if isinstance(data, dict):
             self._left = {str(name): value for name, value in data.items() if value is not None}
         elif data is not None:
@@ -80,19 +80,19 @@ class Source:
             return []
         return [str(word) for word in value]
 
-    def part(self, name: str) -> Source:
+    def part(self, name: str) -> SourceObject:
         """Return an object in it; an empty one where there is none."""
-        made = Source(self._left.pop(name, None), f"{self.path}.{name}".lstrip("."), self.notes)
+        made = SourceObject(self._left.pop(name, None), f"{self.path}.{name}".lstrip("."), self.notes)
         self._parts.append(made)
         return made
 
-    def parts(self, name: str) -> list[Source]:
+    def parts(self, name: str) -> list[SourceObject]:
         """Return the objects of a list in it."""
         value = self.take(name)
         if not isinstance(value, list):
             self._wrong(name, value, "list")
             return []
-        made = [Source(item, f"{self.path}.{name}[{at}]", self.notes) for at, item in enumerate(value)]
+        made = [SourceObject(item, f"{self.path}.{name}[{at}]", self.notes) for at, item in enumerate(value)]
         self._parts += made
         return made
 

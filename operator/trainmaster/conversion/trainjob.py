@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.conversion import commands, pods
-from trainmaster.conversion.source import Document, Source, compact
+from trainmaster.conversion import commands, pod_templates
+from trainmaster.conversion.source import Document, SourceObject, compact
 
 _RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 _FRAMEWORKS = {"jax": "JAX", "xgboost": "XGBoost", "mpi": "MPI", "tensorflow": "TensorFlow"}
@@ -19,7 +19,7 @@ _LEFT = {
 }
 
 
-def convert(spec: Source, documents: list[Any]) -> Document:
+def convert(spec: SourceObject, documents: list[Any]) -> Document:
     """Return the spec of a TrainingJob."""
     reference = spec.part("runtimeRef")
     name = reference.text("name") or ""
@@ -29,7 +29,7 @@ def convert(spec: Source, documents: list[Any]) -> Document:
     spec.leave(_LEFT)
     pod, nodes = _runtime(name, documents, spec)
     trainer = spec.part("trainer")
-    own = pods.read(_template(trainer))
+    own = pod_templates.read(_template(trainer))
     spec.notes.rename(f"{trainer.path}.spec.containers[0].resources", f"{trainer.path}.resourcesPerNode")
     workers = {"replicas": trainer.number("numNodes") or nodes, **pod.fields, **_joined(pod, own)}
     words, told = commands.of_container(own.command or pod.command, f"{trainer.path}.command", workers, spec.notes)
@@ -43,21 +43,21 @@ def convert(spec: Source, documents: list[Any]) -> Document:
     return {"strategy": {"type": "AllReduce"}, "training": training, "workers": workers, **made}
 
 
-def _template(trainer: Source) -> Source:
+def _template(trainer: SourceObject) -> SourceObject:
     """Return the trainer's fields as a pod template with one container."""
     taken = compact((name, trainer.take(name)) for name in ("image", "command", "args", "env"))
     container = {**taken, "resources": trainer.take("resourcesPerNode")}
-    return Source({"spec": {"containers": [container]}}, trainer.path, trainer.notes)
+    return SourceObject({"spec": {"containers": [container]}}, trainer.path, trainer.notes)
 
 
-def _joined(pod: pods.Pod, own: pods.Pod) -> Document:
+def _joined(pod: pod_templates.Pod, own: pod_templates.Pod) -> Document:
     """Return what the trainer says over its runtime; variables of both count."""
     names = {variable["name"] for variable in own.fields.get("env", [])}
     kept = [variable for variable in pod.fields.get("env", []) if variable["name"] not in names]
     return own.fields | compact([("env", [*kept, *own.fields.get("env", [])])])
 
 
-def _runtime(name: str, documents: list[Any], spec: Source) -> tuple[pods.Pod, int]:
+def _runtime(name: str, documents: list[Any], spec: SourceObject) -> tuple[pod_templates.Pod, int]:
     """Return the pod of the runtime, and its number of nodes, where the file has it."""
     for document in documents:
         if not isinstance(document, dict) or document.get("kind") not in _RUNTIMES:
@@ -65,7 +65,7 @@ def _runtime(name: str, documents: list[Any], spec: Source) -> tuple[pods.Pod, i
         metadata = document.get("metadata")
         if not isinstance(metadata, dict) or metadata.get("name") != name:
             continue
-        runtime = Source(document.get("spec"), f"{document['kind']}.spec", spec.notes)
+        runtime = SourceObject(document.get("spec"), f"{document['kind']}.spec", spec.notes)
         policy = runtime.part("mlPolicy")
         nodes = policy.number("numNodes") or 1
         policy.rest()
@@ -75,15 +75,15 @@ def _runtime(name: str, documents: list[Any], spec: Source) -> tuple[pods.Pod, i
         f"what the runtime {name} sets (image, command, resources) is not in this file. Add it to the file after a "
         f"line with --- (kubectl get clustertrainingruntime {name} -o yaml), or write it yourself",
     )
-    return pods.Pod(), 1
+    return pod_templates.Pod(), 1
 
 
-def _node(runtime: Source) -> pods.Pod:
+def _node(runtime: SourceObject) -> pod_templates.Pod:
     jobs = runtime.part("template").part("spec").parts("replicatedJobs")
     for job in jobs:
         if job.text("name") == "node":
             inner = job.part("template").part("spec").part("template")
-            pod = pods.read(inner, "node")
+            pod = pod_templates.read(inner, "node")
             job.rest()
             return pod
-    return pods.Pod()
+    return pod_templates.Pod()

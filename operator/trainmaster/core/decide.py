@@ -11,7 +11,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.regime.choice import look
 from trainmaster.core.report import events
-from trainmaster.core.report import status as report
+from trainmaster.core.report import job_status as report
 from trainmaster.core.rules import (
     acceptance,
     avoidance,

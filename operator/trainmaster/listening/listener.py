@@ -9,7 +9,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from trainmaster.listening.connection import Connection, connection_of
+from trainmaster.listening.http_connection import HttpConnection, connection_of
 from trainmaster.listening.limits import ACCEPTED_AT_ONCE, QUEUED, Connections, Limits
 
 
@@ -64,10 +64,10 @@ class Listener:
         await self._runner.cleanup()
         self.connections.close_all()
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> HttpConnection:
         serve = self._runner.server
         assert serve is not None  # noqa: S101  it was set up
-        return Connection(self.connections, serve)
+        return HttpConnection(self.connections, serve)
 
 
 def _lengthen_queues(listening: Iterable[socket.socket]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.replicas import ReplicaSpec
+from trainmaster.api.roles import ReplicaSpec
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from trainmaster.core.states.observed import Ending
-from trainmaster.local.causes import AGENT_PREFIX, end_of
+from trainmaster.local.failure_report import AGENT_PREFIX, end_of
 from trainmaster.wire import names
 
 _NO_PARENT = "the process that ranks are forked from died at its start, again and again; the replica's log says why"

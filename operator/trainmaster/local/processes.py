@@ -23,7 +23,7 @@ OnOutput = Callable[[str, bytes], None]
 
 
 @dataclass
-class Agent:
+class LocalAgent:
     """Hold one agent process. The task `output` ends when the process has ended and its last line was passed on."""
 
     name: str
@@ -48,7 +48,7 @@ async def start(
     log: Path,
     on_output: OnOutput,
     on_end: Callable[[], None],
-) -> Agent:
+) -> LocalAgent:
     """Start an agent; `on_end` is called once, when it has ended and its last line was passed on.
 
     Raises:
@@ -65,10 +65,10 @@ async def start(
         start_new_session=True,  # the terminal's Ctrl-C must not reach the agent: the session passes it on
     )
     output = asyncio.create_task(_pump(name, process, log, on_output, on_end))
-    return Agent(name, process, output)
+    return LocalAgent(name, process, output)
 
 
-async def stop(agent: Agent, grace_seconds: float) -> None:
+async def stop(agent: LocalAgent, grace_seconds: float) -> None:
     """End an agent: SIGTERM, so that its ranks can save, and SIGKILL if it still runs after the grace time."""
     agent.signal(signal.SIGTERM)
     try:

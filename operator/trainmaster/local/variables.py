@@ -8,10 +8,10 @@ from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.pods import EnvVar
-from trainmaster.core import environment
+from trainmaster.core import replica_environment
 from trainmaster.core.states import actions
 from trainmaster.local.devices import device_environment, devices_here
-from trainmaster.local.faults import Armed
+from trainmaster.local.fault_option import Armed
 from trainmaster.local.processes import found_by_python_path, inherited_environment
 from trainmaster.wire import codec, names
 
@@ -64,20 +64,20 @@ def agent_variables(
     storage = job.spec.checkpoint.storage
     url = f"{storage.object_store.url.rstrip('/')}/{job.name}" if storage and storage.object_store else None
     plan = dataclasses.replace(
-        environment.training_plan(job), checkpoint_shared=True, checkpoint_url=url, code=None, code_image=False
+        replica_environment.training_plan(job), checkpoint_shared=True, checkpoint_url=url, code=None, code_image=False
     )
     fetched = bool(plan.code_url or plan.code_git)
     if not fetched:  # the folder has it
         folder = site.folder / plan.working_directory if plan.working_directory else site.folder
         plan = dataclasses.replace(plan, working_directory=str(folder))
-    if plan.packages and plan.packages.wheels == environment.WHEELS_FOLDER:  # a claim, and here are none
+    if plan.packages and plan.packages.wheels == replica_environment.WHEELS_FOLDER:  # a claim, and here are none
         plan = dataclasses.replace(plan, packages=dataclasses.replace(plan.packages, wheels=None))
     return {
         **os.environ,
         **device_environment(devices_here(os.environ), spec, wish.index, job.spec.spares),
         **_users_variables(spec.env, [] if fetched else [site.folder, Path.cwd()], bool(plan.command)),
         names.ENV_CORES: str(max(1, len(os.sched_getaffinity(0)) // job.spec.workers.replicas)),
-        **environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
+        **replica_environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
         names.ENV_TRAINING: codec.encode(plan).decode(),
         names.ENV_POD_UID: uid,
         names.ENV_ADDRESS: LOOPBACK,

@@ -15,16 +15,16 @@ from typing import List, Optional
 from urllib.parse import unquote, urlsplit
 
 from trainmaster.wire import aws, bundle, web
-from trainmaster.wire.bundle import MOST_UNPACKED, BundleError, Entry
+from trainmaster.wire.bundle import MOST_UNPACKED, BundleEntry, BundleError
 from trainmaster.wire.files import read_bounded
 from trainmaster.wire.printable import printable
-from trainmaster.wire.sources import CodeUrl, Secrets
+from trainmaster.wire.sources import Secrets, UrlSource
 
 MOST_PACKED = MOST_UNPACKED
 _GZIP = b"\x1f\x8b"  # how what it has packed begins
 
 
-def fetch(source: CodeUrl, secrets: Secrets) -> List[Entry]:
+def fetch(source: UrlSource, secrets: Secrets) -> List[BundleEntry]:
     """Return the files of an archive.
 
     Raises:
@@ -38,7 +38,7 @@ def fetch(source: CodeUrl, secrets: Secrets) -> List[Entry]:
     return entries(packed)
 
 
-def _bytes(source: CodeUrl, secrets: Secrets) -> bytes:
+def _bytes(source: UrlSource, secrets: Secrets) -> bytes:
     parts = urlsplit(source.address)
     if parts.scheme == "s3":
         return aws.request("GET", source.address, source.endpoint, secrets, most=MOST_PACKED).data
@@ -53,7 +53,7 @@ def _bytes(source: CodeUrl, secrets: Secrets) -> bytes:
     return web.ask(source.address, MOST_PACKED, web.basic(source.address, secrets)).data
 
 
-def entries(packed: bytes) -> List[Entry]:
+def entries(packed: bytes) -> List[BundleEntry]:
     """Return the files of an archive, packed by gzip or not.
 
     Raises:
@@ -73,7 +73,7 @@ def entries(packed: bytes) -> List[Entry]:
     return found
 
 
-def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Optional[Entry]:
+def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Optional[BundleEntry]:
     """Return a file of an archive; None for a folder, which comes with its files."""
     path = member.name
     while path.startswith("./"):
@@ -81,8 +81,8 @@ def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Optional[Entry]
     if member.isdir():
         return None
     if member.type == tarfile.SYMTYPE:
-        return Entry(path, link=member.linkname)
+        return BundleEntry(path, link=member.linkname)
     file = archive.extractfile(member) if member.isreg() and not member.issparse() else None
     if file is None:
         raise BundleError(f"{printable(member.name)} is neither a file nor a symbolic link")
-    return Entry(path, file.read(), bool(member.mode & stat.S_IXUSR))
+    return BundleEntry(path, file.read(), bool(member.mode & stat.S_IXUSR))

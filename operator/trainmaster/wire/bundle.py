@@ -35,7 +35,7 @@ class BundleError(ValueError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class BundleEntry:
     """An entry is a file or, where `link` is set, a symbolic link. `path` is relative, with / between its parts."""
 
     path: str
@@ -44,7 +44,7 @@ class Entry:
     link: Optional[str] = None
 
 
-def check(entries: Sequence[Entry]) -> None:
+def check(entries: Sequence[BundleEntry]) -> None:
     """Refuse entries that would not lie in one folder, each at a place of its own.
 
     Raises:
@@ -52,7 +52,7 @@ def check(entries: Sequence[Entry]) -> None:
     """
     if len(entries) > MOST_FILES:
         raise BundleError(f"there are {len(entries)} files, and a bundle has at most {MOST_FILES}")
-    taken: Dict[str, Entry] = {}
+    taken: Dict[str, BundleEntry] = {}
     for entry in entries:
         _check_path(entry.path)
         if entry.link is not None and _leads_out(entry.path, entry.link):
@@ -92,7 +92,7 @@ def _leads_out(path: str, target: str) -> bool:
     return not target or target.startswith("/") or "\0" in target or not in_front or rises > path.count("/")
 
 
-def pack(entries: Sequence[Entry]) -> bytes:
+def pack(entries: Sequence[BundleEntry]) -> bytes:
     """Return the archive of these entries, uncompressed.
 
     Raises:
@@ -127,7 +127,7 @@ def split(packed: bytes) -> List[bytes]:
     return [packed[start : start + PART_BYTES] for start in range(0, len(packed), PART_BYTES)]
 
 
-def read(packed: bytes, sha256: str) -> List[Entry]:
+def read(packed: bytes, sha256: str) -> List[BundleEntry]:
     """Return the entries of a bundle that has this SHA-256.
 
     Raises:
@@ -162,19 +162,19 @@ def decompress(packed: bytes) -> bytes:
     return archive
 
 
-def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:
+def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> BundleEntry:
     name = printable(member.name)
     if member.mode & ~_EXECUTABLE:
         raise BundleError(f"{name} has the mode {member.mode:o}, and a bundle has {_PLAIN:o} and {_EXECUTABLE:o} only")
     if member.type == tarfile.SYMTYPE:
-        return Entry(member.name, link=member.linkname)
+        return BundleEntry(member.name, link=member.linkname)
     file = archive.extractfile(member) if member.type == tarfile.REGTYPE and not member.issparse() else None
     if file is None:
         raise BundleError(f"{name} is neither a file nor a symbolic link")
-    return Entry(member.name, file.read(), bool(member.mode & 0o100))
+    return BundleEntry(member.name, file.read(), bool(member.mode & 0o100))
 
 
-def write(entries: Sequence[Entry], folder: Path) -> None:
+def write(entries: Sequence[BundleEntry], folder: Path) -> None:
     """Write the entries into a folder that is made for them, or is empty.
 
     Raises:

@@ -1,7 +1,7 @@
 """Define faults that a local run is asked to inject: `kill:worker/1@step=50`, and how the rank gets them.
 
-local/faults.py writes one empty file per fault, named by its content. The trainer carries it out in that step; the rank
-renames the file first, so that each fault happens once, even if it causes restarts.
+local/fault_option.py writes one empty file per fault, named by its content. The trainer carries it out in that step;
+the rank renames the file first, so that each fault happens once, even if it causes restarts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Define the table of frameworks: one row for each that a script may be written for, with the traits that others need.
 
 How the processes of a framework are told who and where they are is in the agent: `agent/frameworks/`, one file for each
-row that names an adapter. What users read of a framework is in `advice/frameworks.py` and docs/frameworks/. A new
+row that names an adapter. What users read of a framework is in `advice/framework_words.py` and docs/frameworks/. A new
 framework is a row here and these three; tests/house checks that each row has them.
 """
 
@@ -16,7 +16,7 @@ TORCH = "Torch"
 
 
 @dataclass(frozen=True)
-class Traits:
+class FrameworkTraits:
     """Hold what is true of a framework's scripts."""
 
     strategies: Tuple[str, ...]
@@ -40,28 +40,28 @@ class Traits:
 
 _GROUPS = ("OneDevice", "Mirrored", "AllReduce")
 
-FRAMEWORKS: Dict[str, Traits] = {
-    TORCH: Traits(
+FRAMEWORKS: Dict[str, FrameworkTraits] = {
+    TORCH: FrameworkTraits(
         tuple(STRATEGIES),
         imports=("torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "deepspeed"),
         independent_under=INDEPENDENT,
     ),
-    "JAX": Traits(
+    "JAX": FrameworkTraits(
         (*_GROUPS, "FullySharded", "Pipeline", "Tensor"),
         adapter="jax",
         imports=("jax", "jaxlib", "flax", "optax", "haiku", "equinox", "orbax"),
     ),
-    "XGBoost": Traits(_GROUPS, adapter="xgboost", imports=("xgboost",)),
-    "Horovod": Traits(_GROUPS, adapter="horovod", imports=("horovod",)),
-    "LightGBM": Traits(_GROUPS, adapter="lightgbm", imports=("lightgbm",)),
-    "TensorFlow": Traits(
+    "XGBoost": FrameworkTraits(_GROUPS, adapter="xgboost", imports=("xgboost",)),
+    "Horovod": FrameworkTraits(_GROUPS, adapter="horovod", imports=("horovod",)),
+    "LightGBM": FrameworkTraits(_GROUPS, adapter="lightgbm", imports=("lightgbm",)),
+    "TensorFlow": FrameworkTraits(
         ("OneDevice", "Mirrored", "AllReduce", "CentralStorage", "ParameterServer"),
         adapter="tensorflow",
         imports=("tensorflow", "tf_keras"),
         led_under=("ParameterServer",),
         one_process=True,
     ),
-    "MPI": Traits(
+    "MPI": FrameworkTraits(
         ("OneDevice", "AllReduce"),
         adapter="mpi",
         imports=("mpi4py",),
@@ -69,7 +69,7 @@ FRAMEWORKS: Dict[str, Traits] = {
         one_process=True,
         has_slots=True,
     ),
-    "Ray": Traits(
+    "Ray": FrameworkTraits(
         ("OneDevice", "AllReduce"),
         adapter="ray",
         imports=("ray",),
@@ -77,7 +77,7 @@ FRAMEWORKS: Dict[str, Traits] = {
         one_process=True,
         has_slots=True,
     ),
-    "Spark": Traits(
+    "Spark": FrameworkTraits(
         ("OneDevice", "AllReduce"),
         adapter="spark",
         imports=("pyspark", "elephas"),
@@ -85,7 +85,7 @@ FRAMEWORKS: Dict[str, Traits] = {
         one_process=True,
         has_slots=True,
     ),
-    "SageMaker": Traits(
+    "SageMaker": FrameworkTraits(
         _GROUPS, adapter="sagemaker", imports=("sagemaker_training",), one_process=True, takes_arguments=True
     ),
 }

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Dict, Iterator, List
 
 from trainmaster.wire import bundle
-from trainmaster.wire.bundle import MOST_UNPACKED, BundleError, Entry
+from trainmaster.wire.bundle import MOST_UNPACKED, BundleEntry, BundleError
 from trainmaster.wire.git_pack import Object, objects
 from trainmaster.wire.printable import printable
-from trainmaster.wire.sources import CodeGit, Secrets, UnavailableError
+from trainmaster.wire.sources import GitSource, Secrets, SourceUnavailableError
 from trainmaster.wire.web import ask, basic, shown
 
 _SERVICE = "git-upload-pack"
@@ -24,7 +24,7 @@ _NAME = 20  # bytes
 _SHOWN = 300
 
 
-def fetch(source: CodeGit, secrets: Secrets) -> List[Entry]:
+def fetch(source: GitSource, secrets: Secrets) -> List[BundleEntry]:
     """Return the files of a commit.
 
     Raises:
@@ -42,7 +42,7 @@ def fetch(source: CodeGit, secrets: Secrets) -> List[Entry]:
     return entries
 
 
-def _pack(source: CodeGit, secrets: Secrets) -> bytes:
+def _pack(source: GitSource, secrets: Secrets) -> bytes:
     repository = source.repository.rstrip("/")
     headers = {**_VERSION, **basic(repository, secrets)}
     told = ask(f"{repository}/info/refs?service={_SERVICE}", 1 << 20, headers)
@@ -76,13 +76,13 @@ def _lines(data: bytes) -> Iterator[bytes]:
         except ValueError:
             raise BundleError("what the server sent is no answer of git's") from None
         if at + max(4, length) > len(data):
-            raise UnavailableError("the answer of the git server is cut off")
+            raise SourceUnavailableError("the answer of the git server is cut off")
         if length >= 4:  # noqa: PLR2004  with its own digits
             yield data[at + 4 : at + length]
         at += max(4, length)
 
 
-def _sideband(answer: bytes, source: CodeGit) -> bytes:
+def _sideband(answer: bytes, source: GitSource) -> bytes:
     parts, in_pack = [], False
     for line in _lines(answer):
         if line.startswith(b"ERR "):
@@ -96,12 +96,12 @@ def _sideband(answer: bytes, source: CodeGit) -> bytes:
     return b"".join(parts)
 
 
-def _refusal(said: bytes, source: CodeGit) -> Exception:
+def _refusal(said: bytes, source: GitSource) -> Exception:
     text = printable(said.decode(errors="replace").strip(), _SHOWN)
     where = shown(source.repository)
     if "not our ref" in text:
         return BundleError(f"{where} has no commit {source.commit}: push it, or correct code.git.commit")
-    return UnavailableError(f"{where} answers: {text}")
+    return SourceUnavailableError(f"{where} answers: {text}")
 
 
 class _Files:
@@ -111,11 +111,11 @@ class _Files:
         self._found = found
         self._files, self._bytes = 0, 0
 
-    def below(self, tree: str, prefix: str, depth: int) -> Iterator[Entry]:
+    def below(self, tree: str, prefix: str, depth: int) -> Iterator[BundleEntry]:
         """Yield the files of a folder and of those in it."""
         if depth > _MOST_DEPTH:
             raise BundleError(f"{printable(prefix, _SHOWN)} lies more than {_MOST_DEPTH} folders deep")
-        data, at = self._of(tree, b"tree"), 0
+        data, at = self._object(tree, b"tree"), 0
         while at < len(data):
             space, end = data.find(b" ", at), data.find(b"\0", at)
             mode, name = data[at:space], data[space + 1 : end].decode("utf-8", "surrogateescape")
@@ -127,22 +127,22 @@ class _Files:
             else:
                 yield self._entry(mode, f"{prefix}{name}", child)
 
-    def _entry(self, mode: bytes, path: str, child: str) -> Entry:
+    def _entry(self, mode: bytes, path: str, child: str) -> BundleEntry:
         if mode == _MODULE:
             raise BundleError(
                 f"{printable(path, _SHOWN)} is a submodule, which code.git does not bring: send the folder with "
                 "trainmaster submit, which does"
             )
-        data = self._of(child, b"blob")
+        data = self._object(child, b"blob")
         self._files += 1
         self._bytes += len(data)
         if self._files > bundle.MOST_FILES or self._bytes > MOST_UNPACKED:  # the same file may stand in many places
             raise BundleError(f"the commit has more than {bundle.MOST_FILES:,} files or {MOST_UNPACKED >> 20} MiB")
         if mode == _LINK:
-            return Entry(path, link=data.decode("utf-8", "surrogateescape"))
-        return Entry(path, data, executable=mode.endswith(b"755"))
+            return BundleEntry(path, link=data.decode("utf-8", "surrogateescape"))
+        return BundleEntry(path, data, executable=mode.endswith(b"755"))
 
-    def _of(self, name: str, kind: bytes) -> bytes:
+    def _object(self, name: str, kind: bytes) -> bytes:
         found = self._found.get(name)
         if found is None or found.kind != kind:
             raise BundleError(f"the server did not send all of the commit: {kind.decode()} {name} is not there")

@@ -45,13 +45,13 @@ def objects(pack: bytes) -> Dict[str, Object]:
     if number > MOST_OBJECTS:
         raise BundleError(f"the commit has {number:,} objects, and code has at most {MOST_OBJECTS:,}")
     try:
-        return _Reader(memoryview(pack)[:-_NAME]).all(number)
+        return _PackReader(memoryview(pack)[:-_NAME]).all(number)
     except (IndexError, zlib.error, RecursionError) as error:
         raise BundleError(f"the pack that the server sent is damaged: {error}") from None
 
 
-class _Reader:
-    """_Reader goes through a pack once, then applies the deltas."""
+class _PackReader:
+    """_PackReader goes through a pack once, then applies the deltas."""
 
     def __init__(self, pack: memoryview) -> None:
         self._pack, self._at, self._room = pack, 12, _MOST_BYTES

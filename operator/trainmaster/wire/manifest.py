@@ -20,7 +20,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from trainmaster.wire import bounded_json, codec, tiling
 from trainmaster.wire.files import read_bounded
-from trainmaster.wire.reading import CorruptCheckpointError, telling
+from trainmaster.wire.read_errors import CorruptCheckpointError, telling
 
 MANIFEST = "manifest.json"
 MODEL = "model/"

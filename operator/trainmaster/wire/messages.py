@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Dict, Optional, Tuple
 
 from trainmaster.wire import codec
-from trainmaster.wire.states import AgentState, Verb
+from trainmaster.wire.agent_states import AgentState, Verb
 
 
 def digest_of(body: bytes) -> str:

@@ -12,7 +12,7 @@ _MOST_VALUES = 10_000  # of an evaluation
 _MOST_NUMBER = 1 << 53
 
 
-class Line(NamedTuple):
+class MetricLine(NamedTuple):
     """Hold the content of one line."""
 
     step: int
@@ -22,7 +22,7 @@ class Line(NamedTuple):
     loss: Optional[float] = None  # None also where it is no number
 
 
-def parse(text: bytes, attempt: Optional[int] = None) -> Line:
+def parse(text: bytes, attempt: Optional[int] = None) -> MetricLine:
     """Return the content of a line. `attempt`: what to take where the line names none.
 
     Raises:
@@ -35,7 +35,7 @@ def parse(text: bytes, attempt: Optional[int] = None) -> Line:
     if not all(type(number) is int and 0 <= number <= _MOST_NUMBER for number in numbers):
         raise ValueError("it does not name a step and an attempt")
     loss = plain.get("loss")
-    return Line(numbers[0], numbers[1], "loss" in plain, numbers[2], loss if type(loss) in (int, float) else None)
+    return MetricLine(numbers[0], numbers[1], "loss" in plain, numbers[2], loss if type(loss) in (int, float) else None)
 
 
 def step_of(line: bytes) -> Optional[int]:
@@ -44,7 +44,7 @@ def step_of(line: bytes) -> Optional[int]:
     return seen.step if seen is not None and seen.is_of_a_step else None
 
 
-def whole(line: bytes) -> Optional[Line]:
+def whole(line: bytes) -> Optional[MetricLine]:
     """Return the content of a line that is whole; None for a torn one, and for what training does not write."""
     if not line.endswith(b"\n"):
         return None

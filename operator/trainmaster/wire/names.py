@@ -28,7 +28,7 @@ INSTALLER_CONTAINER = "trainmaster-code"  # brings agent and trainer into a user
 TOKEN_AUDIENCE = "trainmaster"
 TOKEN_SECONDS = 3600  # such a token lasts at most so long
 
-# The agent reads these; both platforms write them (core/environment.py).
+# The agent reads these; both platforms write them (core/replica_environment.py).
 ENV_JOB = "TRAINMASTER_JOB"  # namespace/name
 ENV_JOB_UID = "TRAINMASTER_JOB_UID"
 ENV_ROLE = "TRAINMASTER_ROLE"
@@ -51,7 +51,7 @@ ENV_GRACE = "TRAINMASTER_GRACE_SECONDS"  # what ranks get between SIGTERM and SI
 ENV_PRELOAD = "TRAINMASTER_PRELOAD"  # the user's: what the warm parent imports at once; empty: it learns nothing, too
 
 # A variable of the user's that would change how the agent itself starts travels as TRAINMASTER_ENV_NAME; the agent's
-# first program gives it its own name back, for the ranks (cluster/shelter.py, agent/start.py).
+# first program gives it its own name back, for the ranks (cluster/variable_renaming.py, agent/start.py).
 ENV_OF_THE_USER = "TRAINMASTER_ENV_"
 
 # Variables of the warm parent, unless the user sets them: malloc asks the kernel for pages of 2 MiB. Every rank forked

@@ -60,7 +60,7 @@ class Imports:
 
 
 @dataclass
-class _File:
+class _ScriptFile:
     certain: Set[str] = field(default_factory=set)  # dotted names of modules
     possible: Set[str] = field(default_factory=set)
     named: Set[str] = field(default_factory=set)  # its texts, such as the choices of an argument
@@ -70,7 +70,7 @@ class _File:
 def of_script(entries: Sequence[Path], folders: Sequence[str]) -> Imports:
     """Return what the files `entries` import, and the modules that they import from `folders`."""
     own = [Path(one) for one in folders if not one.rstrip("/").endswith(("site-packages", "dist-packages"))]
-    read: Dict[Path, _File] = {}
+    read: Dict[Path, _ScriptFile] = {}
     sure = _reached(entries, own, read, lambda file: file.certain)
     every = _reached(entries, own, read, lambda file: file.possible)
     unknown = every - _KNOWN - _PLAIN - _standard_library()
@@ -107,7 +107,10 @@ def named_by(packages: FrozenSet[str]) -> Tuple[str, ...]:
 
 
 def _reached(
-    entries: Sequence[Path], folders: Sequence[Path], read: Dict[Path, _File], which: Callable[[_File], Set[str]]
+    entries: Sequence[Path],
+    folders: Sequence[Path],
+    read: Dict[Path, _ScriptFile],
+    which: Callable[[_ScriptFile], Set[str]],
 ) -> Set[str]:
     """Return the packages that are imported from elsewhere, over all files of the user's that are."""
     waiting, seen, packages = [*entries], {*entries}, set()
@@ -143,15 +146,15 @@ def _modules(name: str, importer: Path, folders: Sequence[Path]) -> Optional[Lis
     return found if is_users else None
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _ScriptFile:
     """Return what a file imports. Of one that cannot be read or is none of this Python's, nothing is known."""
     try:
         with path.open("rb") as file:
             source = file.read(_MOST_BYTES + 1)
         tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return _File(is_clear=False)
-    found = _File(certain={name for statement in _always(tree.body) for name in _imported(statement)})
+        return _ScriptFile(is_clear=False)
+    found = _ScriptFile(certain={name for statement in _always(tree.body) for name in _imported(statement)})
     for node in ast.walk(tree):
         names = _imported(node)
         found.possible.update(names)

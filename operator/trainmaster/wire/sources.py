@@ -13,12 +13,12 @@ SECRET_KEYS = ("username", "password", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_K
 ENV_SECRET = "TRAINMASTER_CODE_SECRET_"
 
 
-class UnavailableError(Exception):
-    """UnavailableError says that a source does not answer, or not as it should: it may do so later."""
+class SourceUnavailableError(Exception):
+    """SourceUnavailableError says that a source does not answer, or not as it should: it may do so later."""
 
 
 @dataclass(frozen=True)
-class CodeUrl:
+class UrlSource:
     """Hold where an archive lies, and the SHA-256 of the file."""
 
     address: str
@@ -27,7 +27,7 @@ class CodeUrl:
 
 
 @dataclass(frozen=True)
-class CodeGit:
+class GitSource:
     """Hold a repository and a commit of it."""
 
     repository: str
@@ -35,7 +35,7 @@ class CodeGit:
 
 
 @dataclass(frozen=True)
-class Packages:
+class PackageSource:
     """Hold what pip is to install, and a folder with wheels, where it is to ask no index."""
 
     names: Tuple[str, ...] = ()

@@ -10,13 +10,13 @@ from typing import Callable, Dict, Optional, Tuple
 
 
 @dataclass(frozen=True)
-class Traits:
+class StrategyTraits:
     """Hold what is true of a strategy with any options."""
 
     means: str
     """The phrase that describes it in the field's description."""
     options: Optional[str] = None
-    """The attribute of `api.strategy.Strategy` that holds its options; None if it has none."""
+    """The attribute of `api.strategy_spec.StrategySpec` that holds its options; None if it has none."""
     independent: bool = False
     """Members restart individually: no process group spans replicas."""
     one_machine: bool = False
@@ -41,11 +41,11 @@ class Traits:
     """`trainmaster advise` may recommend it in place of one device: it computes the same numbers."""
 
 
-STRATEGIES: Dict[str, Traits] = {
-    "OneDevice": Traits(
+STRATEGIES: Dict[str, StrategyTraits] = {
+    "OneDevice": StrategyTraits(
         "one process", one_machine=True, fixed_size=True, whole_models=True, advised=True, replicated_snapshots=True
     ),
-    "Mirrored": Traits(
+    "Mirrored": StrategyTraits(
         "all devices of one machine, a copy of the model on each",
         options="mirrored",
         one_machine=True,
@@ -55,7 +55,7 @@ STRATEGIES: Dict[str, Traits] = {
         advised=True,
         replicated_snapshots=True,
     ),
-    "AllReduce": Traits(
+    "AllReduce": StrategyTraits(
         "many machines, a copy on each device, gradients added up at every step",
         options="all_reduce",
         compresses=True,
@@ -63,16 +63,16 @@ STRATEGIES: Dict[str, Traits] = {
         advised=True,
         replicated_snapshots=True,
     ),
-    "CentralStorage": Traits("the model on one device, computed on all", one_machine=True, fixed_size=True),
-    "ParameterServer": Traits(
+    "CentralStorage": StrategyTraits("the model on one device, computed on all", one_machine=True, fixed_size=True),
+    "ParameterServer": StrategyTraits(
         "the model on servers of its own", options="parameter_server", independent=True, compresses=True, own_steps=True
     ),
-    "Gossip": Traits(
+    "Gossip": StrategyTraits(
         "workers average with random others", options="gossip", independent=True, least_ranks=2, own_steps=True
     ),
-    "LocalSGD": Traits("workers average every few steps", options="local_sgd", compresses=True, own_steps=True),
-    "FullySharded": Traits("the model spread over all devices", advised=True, copied_snapshots=True),
-    "Pipeline": Traits(
+    "LocalSGD": StrategyTraits("workers average every few steps", options="local_sgd", compresses=True, own_steps=True),
+    "FullySharded": StrategyTraits("the model spread over all devices", advised=True, copied_snapshots=True),
+    "Pipeline": StrategyTraits(
         "each rank holds some layers",
         options="pipeline",
         least_ranks=2,
@@ -80,7 +80,7 @@ STRATEGIES: Dict[str, Traits] = {
         advised=True,
         copied_snapshots=True,
     ),
-    "Tensor": Traits(
+    "Tensor": StrategyTraits(
         "each layer spread over all ranks",
         fixed_size=True,
         least_ranks=2,
@@ -88,11 +88,11 @@ STRATEGIES: Dict[str, Traits] = {
         advised=True,
         copied_snapshots=True,
     ),
-    "Mesh": Traits("several of these at once", options="mesh", fixed_size=True, copied_snapshots=True),
+    "Mesh": StrategyTraits("several of these at once", options="mesh", fixed_size=True, copied_snapshots=True),
 }
 
 
-def where(trait: Callable[[Traits], bool]) -> Tuple[str, ...]:
+def where(trait: Callable[[StrategyTraits], bool]) -> Tuple[str, ...]:
     """Return the names of the strategies for which `trait` is true, in the order of the table."""
     return tuple(name for name, traits in STRATEGIES.items() if trait(traits))
 

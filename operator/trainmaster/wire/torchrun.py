@@ -67,7 +67,7 @@ class Launch:
     words: Tuple[str, ...] = ()  # of accelerate, which makes variables of them
 
 
-class _Parser(argparse.ArgumentParser):
+class _LineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise CommandError(f"training.command: torchrun would not take this: {message}")
 
@@ -117,7 +117,7 @@ def parse(words: Sequence[str], legacy: bool = False) -> Launch:
 
 
 def _parser(legacy: bool) -> argparse.ArgumentParser:
-    parser = _Parser(add_help=False)
+    parser = _LineParser(add_help=False)
     for option in (*_AGENTS, *_REFUSED, *_FLAGS, "--nnodes", "--nproc-per-node", "--max-restarts"):
         if _name(option) not in parser._option_string_actions:  # noqa: SLF001 options stand in two lists
             _add(parser, option)

@@ -20,7 +20,7 @@ Options = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Traits:
+class TrackerTraits:
     """Hold what is true of a tracker."""
 
     title: str
@@ -37,16 +37,16 @@ class Traits:
     """Variables that hold a URL, and its pattern."""
 
 
-TRACKERS: Dict[str, Traits] = {
-    "tensorBoard": Traits("TensorBoard"),
-    "mlflow": Traits(
+TRACKERS: Dict[str, TrackerTraits] = {
+    "tensorBoard": TrackerTraits("TensorBoard"),
+    "mlflow": TrackerTraits(
         "MLflow",
         variables=("MLFLOW_TRACKING_URI",),
         library="mlflow",
         install="pip install mlflow-skinny",
         urls={"MLFLOW_TRACKING_URI": MLFLOW_URL},
     ),
-    "wandb": Traits(
+    "wandb": TrackerTraits(
         "Weights & Biases",
         variables=("WANDB_API_KEY", "WANDB_MODE"),
         disabling={"WANDB_MODE": ("disabled",), "WANDB_DISABLED": ("true", "1", "t")},
@@ -54,7 +54,7 @@ TRACKERS: Dict[str, Traits] = {
         install="pip install wandb",
         urls={"WANDB_BASE_URL": SERVER_URL},
     ),
-    "openTelemetry": Traits(
+    "openTelemetry": TrackerTraits(
         "OpenTelemetry",
         variables=("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
         disabling={"OTEL_SDK_DISABLED": ("true",), "OTEL_METRICS_EXPORTER": ("none",)},
@@ -70,7 +70,7 @@ def chosen(asked: Optional[Mapping[str, Options]], environment: Mapping[str, str
     return {name: {} for name, traits in TRACKERS.items() if _is_wanted(traits, environment)}
 
 
-def _is_wanted(traits: Traits, environment: Mapping[str, str]) -> bool:
+def _is_wanted(traits: TrackerTraits, environment: Mapping[str, str]) -> bool:
     disabled = any(environment.get(name, "").lower() in values for name, values in traits.disabling.items())
     return not disabled and any(environment.get(name) for name in traits.variables)
 

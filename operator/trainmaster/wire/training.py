@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
-from trainmaster.wire.data_workers import PREFETCH
-from trainmaster.wire.sources import CodeGit, CodeUrl, Packages
+from trainmaster.wire.data_worker_defaults import PREFETCH
+from trainmaster.wire.sources import GitSource, PackageSource, UrlSource
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class TrainingPlan:
     stop_early: Optional[Aim] = None
     working_directory: Optional[str] = None
     code: Optional[str] = None  # the SHA-256 of the bundle of code, in a pod
-    code_url: Optional[CodeUrl] = None
-    code_git: Optional[CodeGit] = None
+    code_url: Optional[UrlSource] = None
+    code_git: Optional[GitSource] = None
     code_image: bool = False  # the code is mounted as it is
-    packages: Optional[Packages] = None
+    packages: Optional[PackageSource] = None
     progress: Dict[str, str] = field(default_factory=dict)  # of a command: what its output says, by expression
     trackers: Optional[Dict[str, Dict[str, str]]] = None  # by the names in `wire.trackers`; None: what variables say
     commit: Optional[str] = None  # of the code, as `submit` says

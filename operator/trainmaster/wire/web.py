@@ -18,7 +18,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 
 from trainmaster.wire.bundle import BundleError
 from trainmaster.wire.printable import printable
-from trainmaster.wire.sources import Secrets, UnavailableError
+from trainmaster.wire.sources import Secrets, SourceUnavailableError
 
 SECONDS = 30.0  # without a byte
 _CHUNK = 1 << 20
@@ -97,10 +97,10 @@ def ask(
     except urllib.error.URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise BundleError(f"the certificate of {shown(address)} is not valid here: {error.reason}") from None
-        raise UnavailableError(f"{shown(address)} cannot be reached: {error.reason}") from None
+        raise SourceUnavailableError(f"{shown(address)} cannot be reached: {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
         why = printable(str(error), _SHOWN) or type(error).__name__
-        raise UnavailableError(f"{shown(address)} does not answer in full: {why}") from None
+        raise SourceUnavailableError(f"{shown(address)} does not answer in full: {why}") from None
     except ValueError as error:  # of http.client, on what is no address
         raise BundleError(f"{shown(address)} is no address: {printable(str(error), _SHOWN)}") from None
 
@@ -132,14 +132,14 @@ def _read(opened: Any, most: int, address: str) -> bytes:
         if length > most:
             raise BundleError(f"{shown(address)} has more than {most >> 20} MiB")
     if opened.length:  # bytes that were promised: `read` with a size does not complain
-        raise UnavailableError(f"{shown(address)} does not answer in full: {opened.length} bytes are missing")
+        raise SourceUnavailableError(f"{shown(address)} does not answer in full: {opened.length} bytes are missing")
     return b"".join(parts)
 
 
 def _refusal(error: urllib.error.HTTPError, address: str) -> Exception:
     said = f"{shown(address)} answers {error.code} {printable(str(error.reason), _SHOWN)}"
     if error.code in _LATER:
-        return UnavailableError(said)
+        return SourceUnavailableError(said)
     if error.code in _CLOSED:
         return BundleError(f"{said}: name a Secret that opens it in secretName, or look at the one that is named")
     if error.code == 404:  # noqa: PLR2004 as HTTP has it

@@ -259,6 +259,7 @@ ERRORS: list[tuple[str, str, Label]] = [
     ("DistStoreError", "Timed out after 901 seconds waiting for clients. 1/2 clients joined.", ECHO),
     ("DistStoreError", "wait timeout after 300000ms, keys: /default_pg/0//cpu//0/rank_1", ECHO),
     ("PeerLostError", "worker-1 does not answer", ECHO),
+    ("MemoryPeerLostError", "rank 1 of this group, which shares memory with this rank, has ended", ECHO),
     # Everything around.
     (
         "DistNetworkError",

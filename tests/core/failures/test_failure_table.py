@@ -88,7 +88,7 @@ def test_a_budget_of_its_own_ends_and_is_refilled_by_progress(failure_class: str
     )
     stop = budgets.reason_to_stop(job, [a_line(line) for line in lines], failure, NOON)
     assert stop
-    assert (stop.reason, classes.of(failure_class).cure in stop.why) == (failure_class, True)
+    assert (stop.reason, classes.class_of(failure_class).cure in stop.why) == (failure_class, True)
     further = dataclasses.replace(failure, step=10 + limit + 10 * 50)
     assert budgets.reason_to_stop(job, [a_line(line) for line in lines], further, NOON) is None
 

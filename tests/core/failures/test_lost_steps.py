@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import Goodput, RestartRecord
 from trainmaster.core.report.story import story
 from trainmaster.wire import messages

@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import ExitReport, GoodEnd
-from trainmaster.wire.states import AgentState
 
 from tests.builders import JobBuilder, a_job, an_error, evicted
 from tests.core.stage import Stage

@@ -70,7 +70,7 @@ def test_a_service_that_is_away_blames_no_node(report: ExitReport, avoided: list
 TORCH = 'File "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py", line 2806, in all_reduce'
 RECORD = 'File "/usr/lib/python3/site-packages/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 355'
 OURS = 'File "/usr/lib/python3/site-packages/trainmaster_trainer/transport/stream.py", line 99, in receive'
-LOOP = 'File "/usr/lib/python3/site-packages/trainmaster_trainer/loop.py", line 99, in train'
+LOOP = 'File "/usr/lib/python3/site-packages/trainmaster_trainer/training_loop.py", line 99, in train'
 USERS = 'File "/app/data.py", line 12, in fetch'
 
 

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import CheckpointRecord
-from trainmaster.wire.states import Verb
 
 from tests.builders import TASK, a_job, an_error, deleting, ended, evicted, saying
 from tests.core.members_stage import SCRIPT, Members, a_parameter_server_job

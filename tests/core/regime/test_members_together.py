@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 from trainmaster.core.states.observed import Obstacle
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import ErrorReport, ExitReport
-from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import TASK, a_death, an_error, ended, evicted, saying
 from tests.core.members_stage import Members, a_parameter_server_job

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import Rendezvous
-from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import a_death, a_job
 from tests.core.stage import Stage, a_running_group, a_stage

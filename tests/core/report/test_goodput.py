@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import Goodput
 from trainmaster.core.failures import ledger
 from trainmaster.core.report.story import story
 from trainmaster.wire import messages
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import CheckpointRecord
-from trainmaster.wire.states import AgentState
 
 from tests.builders import NOON, a_death, an_error, deleting, evicted
 from tests.core.stage import Stage, a_running_group, a_stage

@@ -6,7 +6,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainmaster.api.status import MAX_EVALUATIONS, MAX_HISTORY, EvaluationStatus, Progress, TrainingJobStatus
+from trainmaster.api.status import MAX_EVALUATIONS, MAX_HISTORY, EvaluationStatus, JobProgress, TrainingJobStatus
 from trainmaster.core.report import history
 
 from tests.builders import a_death
@@ -16,7 +16,7 @@ from tests.core.stage import a_running_group
 def curve(*steps: int) -> TrainingJobStatus:
     status = TrainingJobStatus()
     for step in steps:
-        made = history.of(status, Progress(step=step, loss=1 / (step + 1), samples_per_second=1000.0))
+        made = history.extended_history(status, JobProgress(step=step, loss=1 / (step + 1), samples_per_second=1000.0))
         status = TrainingJobStatus(history=made)
     return status
 
@@ -45,7 +45,9 @@ def test_steps_that_are_trained_again_replace_their_points() -> None:
 def test_the_end_is_a_point_and_all_of_it_is_a_few_kilobytes() -> None:
     status = curve(*range(100_000, 300_000, 100))
     ended = TrainingJobStatus(phase="Succeeded", history=status.history)  # type: ignore[arg-type]
-    points = history.of(ended, Progress(step=status.history[-1].step + 1, loss=0.01234, samples_per_second=12345.6))
+    points = history.extended_history(
+        ended, JobProgress(step=status.history[-1].step + 1, loss=0.01234, samples_per_second=12345.6)
+    )
     assert points[-1].step == status.history[-1].step + 1
     told = TrainingJobStatus(history=(points * 2)[-MAX_HISTORY:]).to_dict()["history"]
     assert len(json.dumps(told, separators=(",", ":"))) < 8 << 10
@@ -55,7 +57,7 @@ def evaluated(*steps: int) -> TrainingJobStatus:
     status = TrainingJobStatus()
     for step in steps:
         figures = {"accuracy": step / 10_000, "b": 1.0, "c": 2.0, "d": 3.0, "x" * 100: 4.0}
-        progress = Progress(step=step + 1, evaluation=EvaluationStatus(step=step, figures=figures))
+        progress = JobProgress(step=step + 1, evaluation=EvaluationStatus(step=step, figures=figures))
         for _ in range(2):  # it stands in the progress until there is another one
             status = TrainingJobStatus(evaluations=history.evaluations(status, progress))
     return status
@@ -77,16 +79,16 @@ def test_the_best_evaluation_stays_however_many_come_after_it() -> None:
         new = EvaluationStatus(
             step=step, figures={"accuracy": 1.0 if step == 7 else 0.5}, best_step=7 if step > 6 else 1
         )
-        status = TrainingJobStatus(evaluations=history.evaluations(status, Progress(step=step, evaluation=new)))
+        status = TrainingJobStatus(evaluations=history.evaluations(status, JobProgress(step=step, evaluation=new)))
     assert 7 in [point.step for point in status.evaluations]
     assert len(status.evaluations) <= 32
 
 
 def test_evaluations_of_steps_that_are_trained_again_are_replaced() -> None:
     assert [point.step for point in evaluated(100, 200, 300, 150).evaluations] == [100, 150]
-    gone_back = history.evaluations(evaluated(100, 200, 300), Progress(step=180))
+    gone_back = history.evaluations(evaluated(100, 200, 300), JobProgress(step=180))
     assert [point.step for point in gone_back] == [100]
-    assert history.evaluations(evaluated(100), Progress()) == evaluated(100).evaluations
+    assert history.evaluations(evaluated(100), JobProgress()) == evaluated(100).evaluations
 
 
 def test_a_job_keeps_its_evaluations_and_its_workers_are_done_at_the_end() -> None:

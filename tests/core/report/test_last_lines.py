@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from trainmaster.core.report.last_lines import LONGEST, MOST
+from trainmaster.core.report.kept_lines import LONGEST, MOST
 from trainmaster.core.states.observed import Ending, Replica
 
 from tests.builders import deleting, ended

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.wire.messages import Evaluation, Figures, RankProgress
 
 from tests.core.report.test_report import at_step

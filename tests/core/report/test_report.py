@@ -4,7 +4,7 @@ import dataclasses
 from datetime import timedelta
 
 import pytest
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import Condition, Waiting
 from trainmaster.core import figures
 from trainmaster.wire.messages import CheckpointRecord, RankProgress

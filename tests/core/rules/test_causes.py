@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import ExitReport
-from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import a_death, an_error, ended, evicted
 from tests.core.rules.test_restarts import fail_and_go_on

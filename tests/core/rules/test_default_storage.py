@@ -7,7 +7,7 @@ import json
 import pytest
 from trainmaster.api.document import load
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.policies import ClaimReference, ObjectStore, Storage
+from trainmaster.api.policies import ClaimReference, ObjectStoreSpec, Storage
 from trainmaster.core.report.story import story
 from trainmaster.wire import names
 
@@ -15,7 +15,7 @@ from tests.builders import JobBuilder, a_job
 from tests.core.stage import Stage
 
 CLAIM = Storage(persistent_volume_claim=ClaimReference(claim_name="models"))
-BUCKET = Storage(object_store=ObjectStore(url="s3://models/jobs"))
+BUCKET = Storage(object_store=ObjectStoreSpec(url="s3://models/jobs"))
 OWN = {"storage": {"persistentVolumeClaim": {"claimName": "mine"}}}
 MOUNT = {"volumes": [{"name": "own", "emptyDir": {}}], "volumeMounts": [{"name": "own", "mountPath": "/checkpoints/"}]}
 

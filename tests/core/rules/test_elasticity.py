@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from trainmaster.wire import messages
-from trainmaster.wire.states import Verb
+from trainmaster.wire.agent_states import Verb
 
 from tests.builders import a_death, a_job, evicted
 from tests.core.members_stage import SCRIPT, Members

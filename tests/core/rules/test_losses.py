@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core.states.observed import Ending, Replica
-from trainmaster.wire.states import Verb
+from trainmaster.wire.agent_states import Verb
 
 from tests.builders import NOON, a_death, a_replica, deleting, ended, evicted
 from tests.core.stage import a_running_group, a_stage

@@ -3,7 +3,7 @@
 import pytest
 from trainmaster.core.situation import objects
 from trainmaster.core.situation.facts import Facts
-from trainmaster.core.situation.objects import Kind
+from trainmaster.core.situation.objects import JobObjectKind
 from trainmaster.core.states.actions import CreateReplica, EnsureObject
 from trainmaster.core.states.observed import Obstacle
 
@@ -17,7 +17,7 @@ def has_many_workers(facts: Facts) -> bool:
 @pytest.fixture(autouse=True)
 def pod_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler's pod group: for large jobs, and before their pods."""
-    monkeypatch.setitem(objects.KINDS, "PodGroup", Kind(wanted=has_many_workers, before_replicas=True))
+    monkeypatch.setitem(objects.KINDS, "PodGroup", JobObjectKind(wanted=has_many_workers, before_replicas=True))
 
 
 def on_a_platform_with_pod_groups(workers: int) -> Stage:

@@ -1,9 +1,9 @@
 """The number of workers changes while the job runs: a new attempt of the new size, and no restart."""
 
 import pytest
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core.states.actions import GiveOrders
-from trainmaster.wire.states import Verb
+from trainmaster.wire.agent_states import Verb
 
 from tests.core.stage import Stage, a_running_group, a_stage
 

@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import CheckpointRecord, ExitReport
-from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import NOON, a_death, a_job, an_error
 from tests.core.stage import Stage, a_running_group

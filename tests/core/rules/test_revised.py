@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core.situation import revision
 from trainmaster.wire import names
-from trainmaster.wire.states import Verb
+from trainmaster.wire.agent_states import Verb
 
 from tests.builders import a_death, a_job, evicted, pending
 from tests.core.members_stage import a_parameter_server_job
@@ -44,7 +44,7 @@ def revisions(stage: Stage) -> set[str]:
 
 def of_the_present_spec(stage: Stage) -> bool:
     """Whether all pods are."""
-    return revisions(stage) == {revision.of(stage.job, names.WORKER)}
+    return revisions(stage) == {revision.revision_of(stage.job, names.WORKER)}
 
 
 @pytest.mark.parametrize("change", EDITS, ids=lambda change: next(iter(change)))
@@ -182,7 +182,7 @@ def test_a_lost_member_of_an_older_spec_means_another_attempt_for_all() -> None:
     stage.vanish("worker-1")
     assert (stage.status.attempt, stage.status.phase) == (2, Phase.RESTARTING)
     stage.obey()
-    assert workers_of(stage) == {revision.of(stage.job, names.WORKER)}
+    assert workers_of(stage) == {revision.revision_of(stage.job, names.WORKER)}
 
 
 @pytest.mark.parametrize("who", ["worker-1", "parameterServer-1"])
@@ -198,8 +198,8 @@ def test_a_rank_that_dies_after_an_edit_means_another_attempt_for_all(who: str, 
     assert (stage.status.attempt, stage.status.phase) == (2, Phase.RESTARTING)
     stage.obey()
     assert {one.revision for one in stage.replicas.values() if one.alive} == {
-        revision.of(stage.job, names.WORKER),
-        revision.of(stage.job, names.PARAMETER_SERVER),
+        revision.revision_of(stage.job, names.WORKER),
+        revision.revision_of(stage.job, names.PARAMETER_SERVER),
     }
     assert stage.told("SpecChanged") == ("False", "Taken")
     assert stage.status.restart_count == 1
@@ -235,13 +235,13 @@ def workers_of(stage: Stage) -> set[str]:
 
 def test_defaults_that_are_written_out_change_nothing() -> None:
     plain, explicit = a_job().build(), a_job().where(checkpoint={"keep": 3, "everySteps": 50}, reproducible=False)
-    assert revision.of(plain, names.WORKER) == revision.of(explicit.build(), names.WORKER)
+    assert revision.revision_of(plain, names.WORKER) == revision.revision_of(explicit.build(), names.WORKER)
 
 
 def test_the_order_of_members_changes_nothing_and_their_place_names_the_field() -> None:
     one = a_job().with_workers(1, nodeSelector={"a": "1", "b": "2"}).build()
     other = a_job().with_workers(1, nodeSelector={"b": "2", "a": "1"}).build()
-    assert revision.of(one, names.WORKER) == revision.of(other, names.WORKER)
+    assert revision.revision_of(one, names.WORKER) == revision.revision_of(other, names.WORKER)
     kept = a_job().with_workers(1).where(checkpoint={"keep": 7}).build()
-    told = revision.changed(revision.of(one, names.WORKER), revision.of(kept, names.WORKER))
+    told = revision.changed(revision.revision_of(one, names.WORKER), revision.revision_of(kept, names.WORKER))
     assert told == ("spec.checkpoint.keep", "spec.workers.nodeSelector")

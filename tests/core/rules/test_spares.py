@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from trainmaster.core.states.observed import Obstacle, Replica
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import Heartbeat, Orders, Roster
-from trainmaster.wire.states import Verb
 
 from tests.builders import NOON, a_death, a_job, deleting, ended, evicted, pending, saying
 from tests.core.stage import Stage, a_stage

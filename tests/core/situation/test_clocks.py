@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from trainmaster.core.situation import clocks
 from trainmaster.core.states.observed import Obstacle
-from trainmaster.wire.states import Verb
+from trainmaster.wire.agent_states import Verb
 
 from tests.builders import a_death, a_job, ended, evicted, pending, saying
 from tests.core.members_stage import a_parameter_server_job

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from trainmaster.core.failures import failures, fingerprint, signatures
 from trainmaster.core.situation import credible
 from trainmaster.core.situation.credible import doubt
-from trainmaster.intake import Intake, RefusedError, Speaker
+from trainmaster.intake import HeartbeatRefusedError, Intake, Speaker
 from trainmaster.wire import codec, names
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import (
     CheckpointRecord,
     ErrorReport,
@@ -25,7 +26,6 @@ from trainmaster.wire.messages import (
     RankProgress,
     Rendezvous,
 )
-from trainmaster.wire.states import AgentState
 
 from tests.builders import a_death, a_heartbeat, a_replica, a_slot, an_error
 from tests.core.stage import Stage, a_running_group
@@ -102,7 +102,7 @@ def test_what_cannot_be_is_named(forged: Heartbeat, member: str) -> None:
 
 async def believed(token: str) -> Speaker:
     if token != "good":
-        raise RefusedError("not this pod's token", HTTPStatus.UNAUTHORIZED)
+        raise HeartbeatRefusedError("not this pod's token", HTTPStatus.UNAUTHORIZED)
     return Speaker("a", lambda _: None)
 
 

@@ -10,7 +10,7 @@ from trainmaster.core.states.observed import Observed, Replica
 from trainmaster.intake import Intake, Speaker
 from trainmaster.queueing import Key
 from trainmaster.wire import messages
-from trainmaster.wire.states import Verb
+from trainmaster.wire.agent_states import Verb
 
 from tests.builders import a_death, a_heartbeat, a_replica, evicted
 from tests.core.rules.test_causes import an_echo

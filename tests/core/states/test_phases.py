@@ -1,7 +1,7 @@
 """The table of phases: complete, and what the rest of the core relies on."""
 
 import pytest
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.core.states import phases
 
 ALL = tuple(Phase)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from trainmaster_trainer import session
-from trainmaster_trainer.session import State
+from trainmaster_trainer.session import SessionState
 
 STEPS = 40
 
@@ -31,7 +31,7 @@ def main() -> None:
     scaler = torch.amp.GradScaler("cuda")
     first, state = 0, None
     if "--keep" in sys.argv:
-        kept: State = session.state(model=replica, optimizer=optimizer, scaler=scaler)
+        kept: SessionState = session.state(model=replica, optimizer=optimizer, scaler=scaler)
         first, state = kept.restore(), kept
     Path(f"rank-{rank}-{os.environ.get('TRAINMASTER_ATTEMPT', '')}.txt").write_text(str(os.getpid()))
     for step in range(first + 1, STEPS + 1):

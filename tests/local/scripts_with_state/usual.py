@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from trainmaster_trainer import session
-from trainmaster_trainer.session import State
+from trainmaster_trainer.session import SessionState
 
 STEPS = int(os.environ.get("STEPS", "40"))
 SECONDS = float(os.environ.get("SECONDS_A_STEP", "0"))
@@ -50,7 +50,7 @@ def main() -> None:
     mine = np.random.default_rng(rank)
     optimizer = torch.optim.AdamW(replica.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    state: State = session.state(model=replica, optimizer=optimizer, schedule=schedule, mine=mine)
+    state: SessionState = session.state(model=replica, optimizer=optimizer, schedule=schedule, mine=mine)
     first = state.restore()
     Path(f"rank-{rank}-{os.environ.get('TRAINMASTER_ATTEMPT', '')}.txt").write_text(str(os.getpid()))
     losses = []

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import Member, Roster
-from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 
 ROLE, INDEX, RANK = os.environ[names.ENV_ROLE], os.environ[names.ENV_INDEX], os.environ["RANK"]
 KEY = f"{ROLE}-{INDEX}"

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from trainmaster.wire import codec
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import Heartbeat, Member, Orders, Rendezvous, Roster
-from trainmaster.wire.states import AgentState, Verb
 
 Key = tuple[str, int]
 

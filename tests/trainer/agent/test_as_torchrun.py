@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 from tests.trainer.agent.conftest import MakeAgent
 from tests.trainer.agent.intake import Intake

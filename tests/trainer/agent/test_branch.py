@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 from tests.trainer.agent.conftest import MakeAgent
 from tests.trainer.agent.installed import Installed

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 from trainmaster.wire import bundle, codec, names
-from trainmaster.wire.bundle import Entry
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
+from trainmaster.wire.bundle import BundleEntry
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.agent import bundled
-from trainmaster_trainer.agent.settings import SettingsError
+from trainmaster_trainer.agent.agent_settings import SettingsError
 
 from tests.trainer.agent.intake import Intake
 from tests.trainer.agent.machine import SCRIPTS, AgentProcess, SharedParent, Witness
 
 W0 = ("worker", 0)
 FILES = [
-    Entry("pkg/train.py", (SCRIPTS / "tell.py").read_bytes()),
-    Entry("pkg/witness.py", (SCRIPTS / "witness.py").read_bytes()),
-    Entry("again", link="pkg/train.py"),
+    BundleEntry("pkg/train.py", (SCRIPTS / "tell.py").read_bytes()),
+    BundleEntry("pkg/witness.py", (SCRIPTS / "witness.py").read_bytes()),
+    BundleEntry("again", link="pkg/train.py"),
 ]
 ARCHIVE = bundle.pack(FILES)
 

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 from trainmaster.wire import archives, aws, bundle, codec, names
-from trainmaster.wire.bundle import BundleError, Entry
-from trainmaster.wire.sources import ENV_SECRET, CodeGit, CodeUrl, Secrets, UnavailableError
+from trainmaster.wire.bundle import BundleEntry, BundleError
+from trainmaster.wire.sources import ENV_SECRET, GitSource, Secrets, SourceUnavailableError, UrlSource
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.agent import bundled
 
 from tests.git_server import GitServer, commit
 from tests.trainer import s3
 
-FILES = [Entry("train.py", b"print('trains')\n"), Entry("pkg/run.sh", b"#!/bin/sh\n", executable=True)]
+FILES = [BundleEntry("train.py", b"print('trains')\n"), BundleEntry("pkg/run.sh", b"#!/bin/sh\n", executable=True)]
 PACKED = bundle.compress(bundle.pack(FILES))
 KEYS = Secrets(s3.KEYS)
 
@@ -40,12 +40,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Iterator[tuple[GitServer, CodeGit]]:
+def repository(tmp_path: Path) -> Iterator[tuple[GitServer, GitSource]]:
     """A git server that asks for a password, and a commit there."""
     folder = tmp_path / "served" / "code"
     bundle.write(FILES, folder)
     with GitServer(tmp_path / "served", password="t0ken").serving() as server:
-        yield server, CodeGit(f"{server.url}/code/.git", commit(folder))
+        yield server, GitSource(f"{server.url}/code/.git", commit(folder))
 
 
 def bring(tmp_path: Path, plan: TrainingPlan, **more: str) -> tuple[dict[str, str], int]:
@@ -69,7 +69,7 @@ def begins(environment: dict[str, str]) -> Path:
 
 
 def test_an_agent_has_a_commit_before_anything_starts(
-    tmp_path: Path, repository: tuple[GitServer, CodeGit], capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, repository: tuple[GitServer, GitSource], capfd: pytest.CaptureFixture[str]
 ) -> None:
     server, source = repository
     plan = TrainingPlan("AllReduce", command=("python", "train.py"), code_git=source, working_directory="pkg")
@@ -90,7 +90,7 @@ def test_an_agent_has_a_commit_before_anything_starts(
 
 
 def test_an_agent_says_what_is_away_and_ends(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    plan = TrainingPlan("AllReduce", command=("x",), code_git=CodeGit("http://127.0.0.1:1/a.git", "f" * 40))
+    plan = TrainingPlan("AllReduce", command=("x",), code_git=GitSource("http://127.0.0.1:1/a.git", "f" * 40))
     assert bring(tmp_path, plan)[1] == names.EXIT_UNAVAILABLE
     last = capfd.readouterr().err.splitlines()[-1]
     assert last.startswith(
@@ -102,7 +102,7 @@ def test_an_agent_says_what_is_away_and_ends(tmp_path: Path, capfd: pytest.Captu
 def test_an_agent_that_is_ended_meanwhile_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals) -> None:
     """It waits for a server that never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        source = CodeGit(f"http://127.0.0.1:{silent.getsockname()[1]}/a.git", "f" * 40)
+        source = GitSource(f"http://127.0.0.1:{silent.getsockname()[1]}/a.git", "f" * 40)
         variables = {
             **os.environ,
             names.ENV_CODE: "",
@@ -125,18 +125,18 @@ def test_an_agent_that_is_ended_meanwhile_leaves_nothing_behind(tmp_path: Path, 
 def test_an_archive_comes_out_of_a_real_object_store(store: str) -> None:
     address = f"s3://{s3.BUCKET}/code/with space+plus/{sha(PACKED)}.tar.gz"
     aws.request("PUT", address, store, KEYS, body=PACKED)
-    assert archives.fetch(CodeUrl(address, sha(PACKED), store), KEYS) == sorted(FILES, key=lambda one: one.path)
+    assert archives.fetch(UrlSource(address, sha(PACKED), store), KEYS) == sorted(FILES, key=lambda one: one.path)
     with pytest.raises(BundleError, match=r"the SHA-256 of s3://.* is .*, and not 0000"):
-        archives.fetch(CodeUrl(address, "0" * 64, store), KEYS)
+        archives.fetch(UrlSource(address, "0" * 64, store), KEYS)
     with pytest.raises(BundleError, match=r"answers 404"):
-        archives.fetch(CodeUrl(address + "x", sha(PACKED), store), KEYS)
+        archives.fetch(UrlSource(address + "x", sha(PACKED), store), KEYS)
     with pytest.raises(BundleError, match=r"there are no keys for s3://"):
-        archives.fetch(CodeUrl(address, sha(PACKED), store), Secrets({}))
+        archives.fetch(UrlSource(address, sha(PACKED), store), Secrets({}))
     with pytest.raises(BundleError, match=r"answers 403.*secretName") as refused:
-        archives.fetch(CodeUrl(address, sha(PACKED), store), Secrets({**s3.KEYS, "AWS_SECRET_ACCESS_KEY": "wr0ng"}))
+        archives.fetch(UrlSource(address, sha(PACKED), store), Secrets({**s3.KEYS, "AWS_SECRET_ACCESS_KEY": "wr0ng"}))
     assert "wr0ng" not in str(refused.value)
-    with pytest.raises(UnavailableError, match=r"cannot be reached"):
-        archives.fetch(CodeUrl(address, sha(PACKED), "http://127.0.0.1:1"), KEYS)
+    with pytest.raises(SourceUnavailableError, match=r"cannot be reached"):
+        archives.fetch(UrlSource(address, sha(PACKED), "http://127.0.0.1:1"), KEYS)
 
 
 def test_a_store_that_is_cut_off_is_no_half_archive(store: str) -> None:
@@ -145,14 +145,14 @@ def test_a_store_that_is_cut_off_is_no_half_archive(store: str) -> None:
     aws.request("PUT", address, store, KEYS, body=data)
     with s3.Proxy(int(store.rpartition(":")[2])) as proxy:
         proxy.cut_after = 0
-        with pytest.raises(UnavailableError):
-            archives.fetch(CodeUrl(address, sha(data), f"http://127.0.0.1:{proxy.port}"), KEYS)
+        with pytest.raises(SourceUnavailableError):
+            archives.fetch(UrlSource(address, sha(data), f"http://127.0.0.1:{proxy.port}"), KEYS)
 
 
 def test_an_agent_takes_the_stores_keys_from_the_secret(tmp_path: Path, store: str) -> None:
     address = f"s3://{s3.BUCKET}/code.tar.gz"
     aws.request("PUT", address, store, KEYS, body=PACKED)
-    plan = TrainingPlan("AllReduce", task="train:A", code_url=CodeUrl(address, sha(PACKED), store))
+    plan = TrainingPlan("AllReduce", task="train:A", code_url=UrlSource(address, sha(PACKED), store))
     secrets = {ENV_SECRET + key: value for key, value in s3.KEYS.items() if "ACCESS" in key}
     environment, code = bring(tmp_path, plan, **secrets)
     assert (code, begins(environment)) == (0, tmp_path / "scratch" / "code")
@@ -179,12 +179,12 @@ def test_an_archive_of_tar_is_taken_from_a_volume(tmp_path: Path) -> None:
     (tmp_path / "code" / "train.py").chmod(0o664)
     file = tmp_path / "code.tar.gz"
     subprocess.run(["tar", "czf", file, "-C", tmp_path / "code", "."], check=True)
-    source = CodeUrl(f"file://{file}", sha(file.read_bytes()))
+    source = UrlSource(f"file://{file}", sha(file.read_bytes()))
     assert sorted(archives.fetch(source, Secrets({})), key=lambda one: one.path) == sorted(
         FILES, key=lambda one: one.path
     )
     with pytest.raises(BundleError, match=r"No such file"):
-        archives.fetch(CodeUrl(f"file://{file}x", sha(b"")), Secrets({}))
+        archives.fetch(UrlSource(f"file://{file}x", sha(b"")), Secrets({}))
 
 
 @pytest.mark.parametrize(
@@ -212,4 +212,4 @@ def test_an_archive_that_holds_what_no_code_may_is_refused(packed: bytes, why: s
 
 def test_setuid_and_owners_mean_nothing() -> None:
     (entry,) = archives.entries(tar((member("./a", mode=0o6755), b"x")))
-    assert entry == Entry("a", b"x", executable=True)
+    assert entry == BundleEntry("a", b"x", executable=True)

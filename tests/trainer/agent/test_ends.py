@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import ExitReport, Heartbeat, Orders
-from trainmaster.wire.states import AgentState, Verb
 from trainmaster.wire.training import TrainingPlan
 
 from tests.trainer.agent.conftest import MakeAgent

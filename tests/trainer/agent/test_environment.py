@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from trainmaster.wire import names
 from trainmaster.wire.messages import Member, Rendezvous, Roster
-from trainmaster_trainer.agent.environment import Place, rank_environment
+from trainmaster_trainer.agent.environment import RankPlace, rank_environment
 from trainmaster_trainer.agent.rendezvous import interface_of
 
 SERVER = Member("parameterServer", 0, 0, "10.0.0.9", 0, 1)
 FIRST = Member("worker", 0, 0, "10.0.0.1", 1, 2)
 SECOND = Member("worker", 1, 0, "10.0.0.2", 3, 3)
 ROSTER = Roster(4, (SERVER, FIRST, SECOND), "10.0.0.1", Rendezvous(1234, "key"))
-PLACE = Place("uid", 4, ROSTER, SECOND, 2, True, "eth0", "/progress", "/error", "/stacks", "/roster")
+PLACE = RankPlace("uid", 4, ROSTER, SECOND, 2, True, "eth0", "/progress", "/error", "/stacks", "/roster")
 
 
 def test_as_torchrun_would() -> None:

@@ -17,7 +17,7 @@ import pytest
 import torch.utils.data
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from trainmaster.wire import codec, names
-from trainmaster_trainer.agent import command, errors, evidence, main_module, rank
+from trainmaster_trainer.agent import command, evidence, main_module, rank_errors, rank_process
 from typing_extensions import override
 
 
@@ -37,7 +37,7 @@ def raise_one(text: str = "no good") -> BaseException:
 
 def test_written_and_read(tmp_path: Path) -> None:
     path = tmp_path / "error"
-    errors.write(str(path), raise_one())
+    rank_errors.write(str(path), raise_one())
     report = evidence.read_error(path)
     assert report is not None
     assert (report.type, report.message) == ("ValueError", "no good")
@@ -48,7 +48,7 @@ def test_written_and_read(tmp_path: Path) -> None:
 
 def test_torchs_tools_can_read_ours(tmp_path: Path) -> None:
     path = tmp_path / "error"
-    errors.write(str(path), raise_one())
+    rank_errors.write(str(path), raise_one())
     content = json.loads(path.read_text())
     assert content["message"]["message"] == "ValueError: no good"
     assert "raise ValueError(text)" in content["message"]["extraInfo"]["py_callstack"]
@@ -74,11 +74,11 @@ def test_anything_else_is_no_report(tmp_path: Path, content: str) -> None:
 
 
 def test_long_texts_are_cut(tmp_path: Path) -> None:
-    errors.write(str(tmp_path / "error"), raise_one("x" * 100_000))
+    rank_errors.write(str(tmp_path / "error"), raise_one("x" * 100_000))
     report = evidence.read_error(tmp_path / "error")
     assert report is not None
     assert (len(report.message), len(report.traceback)) == (1024, 8192)
-    errors.write(str(tmp_path / "error"), raise_one("x" * 5_000_000))
+    rank_errors.write(str(tmp_path / "error"), raise_one("x" * 5_000_000))
     assert (tmp_path / "error").stat().st_size < 200_000
 
 
@@ -86,7 +86,7 @@ def test_so_are_those_that_a_script_writes_itself(tmp_path: Path) -> None:
     """They travel with heartbeats, and the operator takes none of megabytes."""
     file = tmp_path / "error"
     report = dict.fromkeys(("type", "message", "frame", "traceback"), "x" * 100_000)
-    file.write_text(json.dumps({errors.MEMBER: {**report, "time": math.inf}}))
+    file.write_text(json.dumps({rank_errors.MEMBER: {**report, "time": math.inf}}))
     found = evidence.read_error(file)
     assert found is not None
     assert len(codec.encode(found)) < 12_000
@@ -124,10 +124,10 @@ def test_an_end_that_cannot_be_said_keeps_its_exit_code(monkeypatch: pytest.Monk
         log = io.StringIO()
         log.close()
         monkeypatch.setattr(sys, "stderr", log)
-    assert rank._exit_code(SpeechlessError()) == 1
+    assert rank_process._exit_code(SpeechlessError()) == 1
     error = SpeechlessError()
     monkeypatch.setattr(SpeechlessError, "trainmaster_configuration_error", True, raising=False)
-    assert rank._last_words(error) == names.EXIT_BAD_CONFIGURATION
+    assert rank_process._last_words(error) == names.EXIT_BAD_CONFIGURATION
 
 
 class Reading(torch.utils.data.Dataset[int]):
@@ -165,7 +165,7 @@ def test_an_error_in_a_data_loaders_worker_is_that_error(
     tmp_path: Path, error: Exception, kind: str, message: str
 ) -> None:
     loader = torch.utils.data.DataLoader(Reading(error), num_workers=1)
-    errors.write(str(tmp_path / "error"), caught(lambda: list(loader)))
+    rank_errors.write(str(tmp_path / "error"), caught(lambda: list(loader)))
     report = evidence.read_error(tmp_path / "error")
     assert report is not None
     assert (report.type, report.message) == (kind, message)
@@ -174,7 +174,7 @@ def test_an_error_in_a_data_loaders_worker_is_that_error(
 
 
 def test_words_like_a_data_loaders_are_left_alone(tmp_path: Path) -> None:
-    errors.write(str(tmp_path / "error"), raise_one("Caught Nothing in a net\nOriginal Traceback (lost)"))
+    rank_errors.write(str(tmp_path / "error"), raise_one("Caught Nothing in a net\nOriginal Traceback (lost)"))
     report = evidence.read_error(tmp_path / "error")
     assert report is not None
     assert (report.type, report.message[:14]) == ("ValueError", "Caught Nothing")
@@ -191,9 +191,9 @@ def test_what_passes_is_no_bad_configuration(monkeypatch: pytest.MonkeyPatch, nu
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     actions: dict[str, Callable[[], object]] = {
-        "chdir": lambda: rank._enter_folder("/somewhere"),
+        "chdir": lambda: rank_process._enter_folder("/somewhere"),
         "open_code": lambda: main_module.run_script(command.Invocation(command.SCRIPT, "train.py", ())),
-        "execvp": lambda: rank._execute(command.Invocation(command.EXECUTE, "train", ("train",))),
+        "execvp": lambda: rank_process._execute(command.Invocation(command.EXECUTE, "train", ("train",))),
     }
     for name in ("argv", "path"):
         monkeypatch.setattr(sys, name, getattr(sys, name))
@@ -204,13 +204,13 @@ def test_what_passes_is_no_bad_configuration(monkeypatch: pytest.MonkeyPatch, nu
 
 def test_the_innermost_frame_of_the_users_own_code() -> None:
     error = caught(lambda: json.loads("{"))
-    assert errors.frame(error).startswith(f"{__file__}:")
+    assert rank_errors.frame(error).startswith(f"{__file__}:")
     assert "json" in traceback.extract_tb(error.__traceback__)[-1].filename
 
 
 def test_a_syntax_error_has_a_place() -> None:
     error = caught(lambda: compile("\n1 +", "/work/train.py", "exec"))
-    assert errors.frame(error) == "/work/train.py:2"
+    assert rank_errors.frame(error) == "/work/train.py:2"
 
 
 def a_death(tmp_path: Path, **more: object) -> tuple[evidence.Death, dict[int, Path]]:
@@ -220,8 +220,8 @@ def a_death(tmp_path: Path, **more: object) -> tuple[evidence.Death, dict[int, P
 
 def test_the_earliest_error_is_the_cause(tmp_path: Path) -> None:
     death, files = a_death(tmp_path)
-    errors.write(str(files[1]), raise_one("the cause"))
-    errors.write(str(files[0]), raise_one("connection closed by peer"))
+    rank_errors.write(str(files[1]), raise_one("the cause"))
+    rank_errors.write(str(files[0]), raise_one("connection closed by peer"))
     event = evidence.judge(death, files)
     assert event.error is not None
     assert (event.rank, event.cause, event.error.message) == (0, 1, "the cause")
@@ -229,7 +229,7 @@ def test_the_earliest_error_is_the_cause(tmp_path: Path) -> None:
 
 def test_a_silent_death_is_not_explained_by_others_errors(tmp_path: Path) -> None:
     death, files = a_death(tmp_path, end={"signal": "SIGKILL"})
-    errors.write(str(files[1]), raise_one("connection closed by peer"))
+    rank_errors.write(str(files[1]), raise_one("connection closed by peer"))
     event = evidence.judge(death, files)
     assert (event.cause, event.error, event.signal, event.ours) == (0, None, "SIGKILL", False)
 
@@ -241,7 +241,7 @@ def test_an_end_after_our_signal_is_ours(tmp_path: Path) -> None:
 
 def test_an_error_before_our_signal_is_not_ours(tmp_path: Path) -> None:
     death, files = a_death(tmp_path, signalled=1e12)
-    errors.write(str(files[0]), raise_one())
+    rank_errors.write(str(files[0]), raise_one())
     assert not evidence.judge(death, files).ours
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainmaster.wire import names
-from trainmaster_trainer.agent import settings
-from trainmaster_trainer.agent.files import Files
+from trainmaster_trainer.agent import agent_settings
+from trainmaster_trainer.agent.attempt_files import Files
 
 from tests.trainer.agent.test_settings import COMPLETE
 
@@ -15,7 +15,7 @@ def test_what_is_in_the_way_of_an_attempt_is_removed(tmp_path: Path) -> None:
     """Folders where files belong, a file where a framework has its folder, a link to something that is not ours."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "kept").touch()
-    files = Files(settings.read({**COMPLETE, names.ENV_SCRATCH: str(tmp_path)}))
+    files = Files(agent_settings.read({**COMPLETE, names.ENV_SCRATCH: str(tmp_path)}))
     files.begin(1, range(1), b"{}")
     place = files.roster.parent.with_name("attempt-2")
     (place / "rank-0.progress" / "deep").mkdir(parents=True)

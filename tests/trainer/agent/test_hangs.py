@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trainmaster.wire import names
-from trainmaster.wire.progress import ProgressFile, ProgressPage
-from trainmaster_trainer.agent import hangs, settings, stacks
-from trainmaster_trainer.agent.files import Files
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
+from trainmaster_trainer.agent import agent_settings, hangs, stacks
+from trainmaster_trainer.agent.attempt_files import Files
 from trainmaster_trainer.agent.hang_watch import HangWatch
 from trainmaster_trainer.agent.hangs import GENEROUS_SECONDS, STOPPED, Policy, Quiet
 from trainmaster_trainer.agent.reactor import Reactor
@@ -88,7 +88,7 @@ def test_limits(name: str) -> None:
     assert hangs.limit(rank, activity, policy) == pytest.approx(seconds)
 
 
-def verdict(ranks: dict[int, tuple[str, int]], seconds: float = 12.0, **changes: object) -> hangs.Verdict | None:
+def verdict(ranks: dict[int, tuple[str, int]], seconds: float = 12.0, **changes: object) -> hangs.HangVerdict | None:
     """All ranks have been quiet for so long; each is at something, after some step."""
     all_of_them = [replace(quiet(step=step), rank=rank, **changes) for rank, (_, step) in ranks.items()]  # type: ignore[arg-type]
     activities = {rank: activity for rank, (activity, _) in ranks.items()}
@@ -119,7 +119,7 @@ def test_a_loop_is_named_before_its_victims_and_nobody_too_early() -> None:
 def test_nobody_waits_too_long_for_a_rank_that_is_at_something_slow(slow: str) -> None:
     ranks = {0: quiet(), 1: replace(quiet(), rank=1)}
 
-    def look(seconds: float, *activities: str) -> hangs.Verdict | None:
+    def look(seconds: float, *activities: str) -> hangs.HangVerdict | None:
         told = dict(enumerate(activities))
         for rank, activity in told.items():
             ranks[rank] = hangs.heard(ranks[rank], activity, seconds, AUTO)
@@ -143,7 +143,7 @@ def test_ranks_of_a_script_wait_for_one_that_evaluates_and_a_deadlock_is_seen() 
     """Nothing says that rank 0 evaluates, but that it is in its own code. A minute later all wait for one another."""
     ranks = {0: quiet(), 1: replace(quiet(), rank=1)}
 
-    def look(seconds: float, *activities: str) -> hangs.Verdict | None:
+    def look(seconds: float, *activities: str) -> hangs.HangVerdict | None:
         told = dict(enumerate(activities))
         for rank, activity in told.items():
             ranks[rank] = hangs.heard(ranks[rank], activity, seconds, SCRIPT)
@@ -363,7 +363,7 @@ def test_a_real_dump_is_whole_also_where_the_stack_is_deep(tmp_path: Path) -> No
 def test_a_late_answer_leaves_the_last_one_in_force(tmp_path: Path) -> None:
     """A rank that waits for a peer's save, and is too busy to answer each time, or in one piece."""
     answers = [IN_GLOO, "", IN_GLOO[: len(IN_GLOO) // 2]]
-    files = Files(settings.read({**COMPLETE, names.ENV_SCRATCH: str(tmp_path)}))
+    files = Files(agent_settings.read({**COMPLETE, names.ENV_SCRATCH: str(tmp_path)}))
     files.begin(1, range(1), b"{}")
     command = [sys.executable, str(SCRIPTS / "asked.py"), str(files.stacks(0)), *answers]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as rank:

@@ -7,7 +7,7 @@ import mmap
 from pathlib import Path
 
 import pytest
-from trainmaster_trainer.agent import huge_pages, room
+from trainmaster_trainer.agent import huge_pages, memory_left
 from trainmaster_trainer.agent.huge_pages import HugePages
 
 SIZE = 32 << 20
@@ -55,7 +55,7 @@ def test_memory_is_moved_and_stays_what_it_was(area: mmap.mmap) -> None:
 
 def test_none_is_taken_where_little_is_left(area: mmap.mmap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Children keep the old pages: for a while there are both."""
-    monkeypatch.setattr(room, "memory_left", lambda: [1 << 40, 2 * SIZE])
+    monkeypatch.setattr(memory_left, "memory_left", lambda: [1 << 40, 2 * SIZE])
     before = in_huge_pages(address_of(area))
     pages = HugePages()
     pages.take_one()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from trainmaster_trainer.agent import room
+from trainmaster_trainer.agent import memory_left
 
 from tests.trainer.agent.installed import Installed
 
@@ -98,13 +98,13 @@ def test_there_must_be_room(tmp_path: Path) -> None:
     for name, text in used.items():
         (tmp_path / name).write_text(text)
     here = (os.getpid(), tmp_path / "meminfo", tmp_path)
-    assert not room.is_left_for(*here)
+    assert not memory_left.is_left_for(*here)
     (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 1900000000\n")
-    assert room.is_left_for(*here)
+    assert memory_left.is_left_for(*here)
     (tmp_path / "memory.max").write_text("max\n")
-    assert room.is_left_for(*here)
+    assert memory_left.is_left_for(*here)
     (tmp_path / "meminfo").write_text("MemAvailable: 9 kB\n")
-    assert not room.is_left_for(*here)
+    assert not memory_left.is_left_for(*here)
 
 
 def test_what_opens_devices_is_the_ranks_own_affair(installed: Installed) -> None:

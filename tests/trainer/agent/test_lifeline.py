@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trainmaster.wire.progress import ProgressFile, ProgressPage
-from trainmaster_trainer.agent import lifeline, process
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
+from trainmaster_trainer.agent import process, rank_death
 
 HOLDING = """
 import os, sys, time
-from trainmaster_trainer.agent import lifeline
-lifeline.hold(sys.argv[1])
+from trainmaster_trainer.agent import rank_death
+rank_death.hold(sys.argv[1])
 print("held", flush=True)
 exec(sys.argv[2])
 """
@@ -32,8 +32,8 @@ class Holder:
 
     def __init__(self, page: Path, code: str) -> None:
         ProgressFile(str(page), create=True).close()
-        lifeline.prepare(str(page))
-        self.line = lifeline.Lifeline(str(page))
+        rank_death.prepare(str(page))
+        self.line = rank_death.Lifeline(str(page))
         self.heard: queue.Queue[int | None] = queue.Queue()
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([sys.executable, "-c", HOLDING, str(page), code], stdin=pipe, stdout=pipe)
@@ -112,9 +112,9 @@ def test_the_page_is_what_it_was(tmp_path: Path) -> None:
     file = ProgressFile(path, create=True)
     file.write(ProgressPage(step=7, phase="train"))
     file.write_problem(5, "x" * 5000)
-    lifeline.hold(path)
-    lifeline.prepare(path)
-    lifeline.hold(path)
+    rank_death.hold(path)
+    rank_death.prepare(path)
+    rank_death.hold(path)
     assert (file.read().step, file.read_problem()) == (7, (5, "x" * 2000))
-    lifeline.hold(None)
-    lifeline.hold(str(tmp_path / "none"))
+    rank_death.hold(None)
+    rank_death.hold(str(tmp_path / "none"))

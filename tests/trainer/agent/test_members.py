@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from trainmaster.wire import codec, names
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import Roster
-from trainmaster.wire.states import AgentState
 from trainmaster.wire.training import TrainingPlan
 
 from tests.trainer.agent.conftest import MakeAgent

@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 from trainmaster.wire import names
-from trainmaster_trainer.agent import memory, settings
+from trainmaster_trainer.agent import agent_settings, memory_folder
 
 from tests.trainer.agent.test_settings import COMPLETE
 
@@ -15,5 +15,5 @@ def test_an_agent_whose_run_was_killed_and_cleared_makes_its_scratch_folder_no_m
     """Nobody would ever clear it: it has no lock."""
     scratch = Path("/dev/shm") / f"trainmaster-{uuid.uuid4().hex}"  # noqa: S108 where scratch folders are
     variables = {**COMPLETE, names.ENV_SCRATCH: str(scratch / "worker-0"), names.ENV_PARENT_PID: "1"}
-    assert memory.make(settings.read(variables)) is None
+    assert memory_folder.make(agent_settings.read(variables)) is None
     assert not scratch.exists()

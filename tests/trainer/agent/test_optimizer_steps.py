@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 from trainmaster.wire import codec, names
-from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import script_progress
 from trainmaster_trainer.agent import optimizer_steps

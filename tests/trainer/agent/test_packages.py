@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from trainmaster.wire.bundle import BundleError
-from trainmaster.wire.sources import Packages, UnavailableError
+from trainmaster.wire.sources import PackageSource, SourceUnavailableError
 from trainmaster_trainer.agent import bundled, installing
 
 from tests.trainer.agent import wheels
@@ -39,7 +39,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def install(tmp_path: Path, *names: str, shelf: Path | None, requirements: str | None = None) -> Path:
     folder = tmp_path / "packages"
-    packages = Packages(names, requirements, str(shelf) if shelf else None)
+    packages = PackageSource(names, requirements, str(shelf) if shelf else None)
     installing.install(packages, folder, tmp_path)
     return folder
 
@@ -114,6 +114,6 @@ def test_an_index_with_a_password_that_nobody_sees(
 def test_an_index_that_is_away_may_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://me:s3cret@127.0.0.1:1/simple")
     monkeypatch.setenv("PIP_RETRIES", "1")
-    with pytest.raises(UnavailableError, match=r"the index cannot be reached") as away:
+    with pytest.raises(SourceUnavailableError, match=r"the index cannot be reached") as away:
         install(tmp_path, "bright==1.0", shelf=None)
     assert "s3cret" not in str(away.value)

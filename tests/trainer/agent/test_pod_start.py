@@ -16,7 +16,7 @@ from trainmaster.api.generate import ROOT
 from trainmaster.cluster import manifests
 from trainmaster.cluster.container import CODE_IN_IMAGE, PYTHON_IN_IMAGE
 from trainmaster.wire import names
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.agent import start
 

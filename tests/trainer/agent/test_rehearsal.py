@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from trainmaster.wire import codec
-from trainmaster_trainer.agent import rank, rehearsal
-from trainmaster_trainer.checkpoint import manifest, shard, slot
+from trainmaster_trainer.agent import rank_process, rehearsal
+from trainmaster_trainer.checkpoint import manifest_check, shard, slot
 
 
 def test_nothing_of_the_rehearsal_stays() -> None:
@@ -38,7 +38,7 @@ def test_what_the_warm_parent_looks_up_no_rank_has_to() -> None:
     codec._hints.cache_clear()
     rehearsal.look_up()
     looked_up = codec._hints.cache_info().misses
-    for kind in (slot.Owner, manifest.Manifest, shard.ShardRecord):
+    for kind in (slot.Owner, manifest_check.Manifest, shard.ShardRecord):
         codec._hints(kind)
     assert codec._hints.cache_info().misses == looked_up
     assert "GLOO" in dist.Backend._plugins  # found, and not to be looked for again
@@ -59,7 +59,7 @@ def test_a_module_that_came_after_the_folder_was_looked_at_is_found(
     later.mkdir()
     (later / "came_later.py").write_text("")
     os.utime(tmp_path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    rank.as_if_started_afresh()
+    rank_process.as_if_started_afresh()
     importlib.import_module("came_late")
     importlib.import_module("came_later")
     del sys.modules["came_late"], sys.modules["came_later"]

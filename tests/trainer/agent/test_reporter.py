@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from trainmaster.wire import codec, messages, names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.manifest import MAX_MANIFEST, Cursor, Manifest
 from trainmaster.wire.messages import Heartbeat, Orders, Rendezvous
-from trainmaster.wire.progress import ProgressFile, ProgressPage
-from trainmaster.wire.states import AgentState, Verb
-from trainmaster_trainer.agent import reporter, settings
-from trainmaster_trainer.agent.files import Files
-from trainmaster_trainer.agent.reporter import Pauses, RefusedError, Reporter, _pause_after
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
+from trainmaster_trainer.agent import agent_settings, reporter
+from trainmaster_trainer.agent.attempt_files import Files
+from trainmaster_trainer.agent.reporter import Reporter, ReportPauses, ReportRefusedError, _pause_after
 from trainmaster_trainer.agent.status_collector import StatusCollector, read_checkpoint
 from trainmaster_trainer.agent.supervise import Agent
 
@@ -36,7 +36,7 @@ class Reporting:
         self.token = folder / "token"
         self.token.write_text(intake.token)
         places = {names.ENV_SCRATCH: str(folder), names.ENV_CHECKPOINTS: str(folder)}
-        configuration = settings.read({**COMPLETE, **places})
+        configuration = agent_settings.read({**COMPLETE, **places})
         self.files = Files(configuration)
         self.status_collector = StatusCollector(configuration, self.files)
         self.orders: queue.Queue[Orders] = queue.Queue()
@@ -371,6 +371,6 @@ def test_another_operator_is_asked_sooner_than_one_that_is_away() -> None:
     """The answer 421: who answers does not lead, the next one may. A refusal mends itself slowly, if at all."""
     waits = {}
     for status in (421, 503, 403):
-        pauses = Pauses()
-        waits[status] = [_pause_after(RefusedError(status, ""), pauses) for _ in range(12)]
+        pauses = ReportPauses()
+        waits[status] = [_pause_after(ReportRefusedError(status, ""), pauses) for _ in range(12)]
     assert max(waits[421]) <= 0.3 < max(waits[503]) <= 1.0 < min(waits[403])

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 import pytest
-from trainmaster.wire.progress import ProgressPage
+from trainmaster.wire.progress_page import ProgressPage
+from trainmaster_trainer.agent.printed_figures import Reader, Said, Search, count, figure, overlaid
 from trainmaster_trainer.agent.reactor import Reactor
-from trainmaster_trainer.agent.said import Reader, Said, Search, count, figure, overlaid
 
 TQDM = "\r 29%|##        | 29/100 [00:01<00:04, 17.3it/s, loss=0.52]\r 30%|###       | 30/100 [00:02<00:04]\n"
 BAR = {"step": r"(\d+)/\d+ \[", "total": r"\d+/(\d+) \[", "loss": r"loss=([^\s,\]]+)"}

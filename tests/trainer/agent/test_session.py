@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from trainmaster.wire import codec, names
-from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 from trainmaster.wire.training import TrainingPlan
 
 BEGINNING = "import os, sys\nfrom trainmaster_trainer import session\nreport = session.report\n"

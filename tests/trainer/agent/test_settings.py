@@ -8,7 +8,7 @@ import sys
 import pytest
 from trainmaster.wire import codec, names
 from trainmaster.wire.training import TrainingPlan
-from trainmaster_trainer.agent import settings
+from trainmaster_trainer.agent import agent_settings
 
 PLAN = TrainingPlan("AllReduce", task="a:B")
 COMPLETE = {
@@ -29,20 +29,20 @@ COMPLETE = {
 
 
 def test_complete() -> None:
-    read = settings.read(COMPLETE)
+    read = agent_settings.read(COMPLETE)
     assert (read.name, read.ranks, read.plan, read.warm_socket, read.parent_pid) == ("worker/3", 2, PLAN, None, None)
 
 
 def test_optional() -> None:
     more = {names.ENV_WARM_SOCKET: "/warm", names.ENV_PARENT_PID: "7", names.ENV_GRACE: "1.5"}
-    read = settings.read({**COMPLETE, **more})
+    read = agent_settings.read({**COMPLETE, **more})
     assert (read.warm_socket, read.parent_pid, read.grace_seconds) == ("/warm", 7, 1.5)
 
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_a_missing_variable_is_named(name: str) -> None:
-    with pytest.raises(settings.SettingsError, match=f"{name} is missing"):
-        settings.read({key: value for key, value in COMPLETE.items() if key != name})
+    with pytest.raises(agent_settings.SettingsError, match=f"{name} is missing"):
+        agent_settings.read({key: value for key, value in COMPLETE.items() if key != name})
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_missing_variable_is_named(name: str) -> None:
     [(names.ENV_INDEX, "-1"), (names.ENV_RANKS, "two"), (names.ENV_TRAINING, "{}"), (names.ENV_GRACE, "nan")],
 )
 def test_a_wrong_variable_is_named(name: str, value: str) -> None:
-    with pytest.raises(settings.SettingsError, match=name):
-        settings.read({**COMPLETE, name: value})
+    with pytest.raises(agent_settings.SettingsError, match=name):
+        agent_settings.read({**COMPLETE, name: value})
 
 
 def test_the_agent_says_it_in_one_line() -> None:

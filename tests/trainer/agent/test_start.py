@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from trainmaster.wire import codec, messages, names
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.manifest import Cursor, Manifest
 from trainmaster.wire.messages import Roster
-from trainmaster.wire.states import AgentState
 from trainmaster.wire.training import TrainingPlan
 
 from tests.trainer.agent.conftest import MakeAgent
@@ -164,7 +164,7 @@ def test_progress_travels_with_the_heartbeats(agent: MakeAgent, intake: Intake, 
     script = tmp_path / "progress.py"
     script.write_text(
         "import os, signal\n"
-        "from trainmaster.wire.progress import ProgressFile, ProgressPage\n"
+        "from trainmaster.wire.progress_page import ProgressFile, ProgressPage\n"
         f"page = ProgressFile(os.environ['{names.ENV_PROGRESS_FILE}'])\n"
         "page.write(ProgressPage(41, 0.25, 100.0, 0.01, 1.0, 'save', 40))\n"
         "signal.pause()\n"

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 from tests.trainer.agent.conftest import MakeAgent
 from tests.trainer.agent.intake import Intake

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trainmaster.wire import messages
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import ErrorReport, Member, Orders, Rendezvous, Roster
-from trainmaster.wire.states import AgentState, Verb
 from trainmaster_trainer.agent import supervise
 from trainmaster_trainer.agent.supervise import (
     Agent,

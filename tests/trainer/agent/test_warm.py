@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from trainmaster.wire import names
-from trainmaster.wire.states import AgentState
-from trainmaster_trainer.agent import process, pulse
+from trainmaster.wire.agent_states import AgentState
+from trainmaster_trainer.agent import parent_watch, process
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.reactor import Reactor
 
@@ -184,14 +184,14 @@ def test_a_shared_parent_that_is_stopped_while_it_imports_is_replaced(
 
 
 def test_a_parent_that_sleeps_in_an_import_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(parent_watch, "_LOOK_SECONDS", 0.01)
     reactor, wrong = Reactor(), list[str]()
 
     def give_up(why: str) -> None:
         wrong.append(why)
         reactor.stop()
 
-    one = pulse.Pulse(reactor, give_up)
+    one = parent_watch.Pulse(reactor, give_up)
     one.begin()
     with subprocess.Popen(["/bin/sleep", "1000"]) as child:
         one.is_of(child.pid)
@@ -203,7 +203,7 @@ def test_a_parent_that_sleeps_in_an_import_is_given_up(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("says", ["nothing", "that it has started one"])
 def test_a_parent_that_owes_something_is_given_up(monkeypatch: pytest.MonkeyPatch, says: str) -> None:
     """An answer, or word of a child that has ended."""
-    monkeypatch.setattr(pulse, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(parent_watch, "_LOOK_SECONDS", 0.01)
     child = subprocess.Popen(["/bin/true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie from here on
     reactor, wrong = Reactor(), list[str]()
@@ -212,7 +212,7 @@ def test_a_parent_that_owes_something_is_given_up(monkeypatch: pytest.MonkeyPatc
         wrong.append(why)
         reactor.stop()
 
-    one = pulse.Pulse(reactor, give_up)
+    one = parent_watch.Pulse(reactor, give_up)
     one.begin()
     ours, theirs = socket.socketpair()
     one.ask(Channel(ours), {"start": "rank", "id": 1}, [])

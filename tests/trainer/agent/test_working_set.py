@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np  # noqa: F401 as in the process that ranks are forked from
 import pytest
-from trainmaster_trainer.agent import room, working_set
+from trainmaster_trainer.agent import memory_left, working_set
 
 SIZE = 4 << 20
 PAGES = range(0, SIZE, mmap.PAGESIZE)
@@ -82,7 +82,7 @@ def test_what_a_rank_wrote_to_is_the_next_ones_before_it_writes(area: mmap.mmap)
 
 
 def test_nothing_is_copied_where_little_memory_is_left(area: mmap.mmap, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "memory_left", lambda: [1 << 40, SIZE])
+    monkeypatch.setattr(memory_left, "memory_left", lambda: [1 << 40, SIZE])
     with a_child(lambda: write_to(area)) as (pid, _):
         assert faults_of_a_successor(area, pid) >= len(WRITTEN)
 

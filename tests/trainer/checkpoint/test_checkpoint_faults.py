@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 from trainmaster_trainer.checkpoint.load import newest, read
-from trainmaster_trainer.checkpoint.manifest import FORMAT
+from trainmaster_trainer.checkpoint.manifest_check import FORMAT
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import check_same_model
 from trainmaster_trainer.errors import ConfigurationError

@@ -16,10 +16,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trainmaster.wire import codec
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import Heartbeat, Rendezvous
-from trainmaster.wire.progress import PHASES, SIZE, ProgressFile, ProgressPage
-from trainmaster.wire.states import AgentState
-from trainmaster_trainer.agent.status_collector import told
+from trainmaster.wire.progress_page import PHASES, SIZE, ProgressFile, ProgressPage
+from trainmaster_trainer.agent.status_collector import rank_progress
 from trainmaster_trainer.checkpoint import recall
 from trainmaster_trainer.checkpoint.parts import Cut
 from trainmaster_trainer.checkpoint.slot import (
@@ -27,11 +27,11 @@ from trainmaster_trainer.checkpoint.slot import (
     _MAGIC,
     PAGE,
     Head,
-    Loaded,
+    LoadedSnapshot,
     Owner,
-    Slot,
     SlotError,
     Snapshot,
+    SnapshotSlot,
     look,
 )
 from trainmaster_trainer.checkpoint.state import State
@@ -63,7 +63,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The bytes of a good slot."""
     path = tmp_path_factory.mktemp("slot") / "slot"
     text = json.dumps(SCALARS).encode()
-    Slot(path, OWNER, TENSORS, 1000, cuts={"model/w": Cut(0, 0, 6)}).write(7, TENSORS, text)
+    SnapshotSlot(path, OWNER, TENSORS, 1000, cuts={"model/w": Cut(0, 0, 6)}).write(7, TENSORS, text)
     return path.read_bytes()
 
 
@@ -88,7 +88,7 @@ def signed(owner: Any, layout: Any, tensors: bytes, scalars: bytes = json.dumps(
     return (head + text + scalars).ljust(begin_of_tensors(numbers), b"\0") + tensors
 
 
-def read(path: Path, data: bytes) -> Loaded | None:
+def read(path: Path, data: bytes) -> LoadedSnapshot | None:
     """The content, or None where it is refused."""
     path.write_bytes(data)
     try:
@@ -108,7 +108,7 @@ class _Settings:
     rank, world_size = 0, 2
 
 
-def is_as_written(loaded: Loaded) -> bool:
+def is_as_written(loaded: LoadedSnapshot) -> bool:
     return loaded.scalars == SCALARS and all(torch.equal(loaded.tensors[name], TENSORS[name]) for name in TENSORS)
 
 
@@ -212,7 +212,7 @@ def test_parts_that_are_not_of_one_tensor_are_no_state(tmp_path: Path) -> None:
         path = tmp_path / f"{next(number)}"
         tensors = {"model/w": tensor, "pending": TENSORS["pending"]}
         owner = Owner("uid", 1, part, 2, replicated=True, part=part, parts=2)
-        Slot(path, owner, tensors, 100, cuts={"model/w": cut}).write(7, tensors, b"{}")
+        SnapshotSlot(path, owner, tensors, 100, cuts={"model/w": cut}).write(7, tensors, b"{}")
         return look(path)
 
     first, second = torch.ones(3, 4), torch.ones(3, 4)
@@ -246,6 +246,16 @@ def test_a_page_of_any_bytes_becomes_a_heartbeat(tmp_path: Path, data: st.DataOb
     assert record is None or (record.step >= 0 and record.sha256.isalnum())
     assert problem[0] == 0 or problem[1]
     beat = Heartbeat(
-        "ns/job", "uid", "worker", 0, 0, "pod", 1, AgentState.RUNNING, 1, Rendezvous(1, "k"), ranks=told({0: page}, {})
+        "ns/job",
+        "uid",
+        "worker",
+        0,
+        0,
+        "pod",
+        1,
+        AgentState.RUNNING,
+        1,
+        Rendezvous(1, "k"),
+        ranks=rank_progress({0: page}, {}),
     )
     assert codec.decode(Heartbeat, codec.encode(beat)).ranks[0].step == page.step

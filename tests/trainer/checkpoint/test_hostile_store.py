@@ -17,9 +17,9 @@ from tests.trainer.s3 import KEYS
 MOST_MEMORY = 256 << 10  # kilobytes
 ROOT = Path(__file__).parents[3]
 REFUSED = ("StorageError: ", "ConfigurationError: ", "OSError: [Errno 27]", "CorruptCheckpointError: ")
-NOTHING = ("Lineage(resumed={})", "Lines(step=0, segments=(), last='')", "[]", "0.0", "Listing(saved=[],", "None")
+NOTHING = ("Lineage(resumed={})", "Lines(step=0, segments=(), last='')", "[]", "0.0", "StoreListing(saved=[],", "None")
 READ = ("True", "False")  # what was asked for and no more, whatever it is; or less
-LISTED = ("Listing(saved=[Saved(step=1,", "1767225600.0")
+LISTED = ("StoreListing(saved=[SavedCheckpoint(step=1,", "1767225600.0")
 
 
 @pytest.fixture(scope="module")

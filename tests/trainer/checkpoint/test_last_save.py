@@ -21,9 +21,9 @@ from trainmaster_trainer.checkpoint.save import SaveFailedError, Saver
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import OUTCOME, WriterLostError, Writers
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.loop import EXIT_STOPPED, leave
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.training_loop import EXIT_STOPPED, leave
 
 from tests.trainer.crew import Crew
 from tests.trainer.ranks import NewJob, Running, alone

@@ -17,8 +17,8 @@ from trainmaster_trainer.checkpoint.intervals import FREE_SECONDS, interval
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import slots_in
 from trainmaster_trainer.checkpoint.parts import cut
-from trainmaster_trainer.checkpoint.recall import Held, choose
-from trainmaster_trainer.checkpoint.slot import Owner, Slot, SlotError, look
+from trainmaster_trainer.checkpoint.recall import SeenSnapshot, choose
+from trainmaster_trainer.checkpoint.slot import Owner, SlotError, SnapshotSlot, look
 
 from tests.trainer.ranks import Job, NewJob
 
@@ -215,7 +215,7 @@ def test_a_kill_in_mid_write_never_yields_a_torn_snapshot(tmp_path: Path) -> Non
         child = os.fork()
         if child == 0:
             tensors = {name: torch.zeros(50_000) for name in "abc"}
-            slots = [Slot(path, owner(), tensors, 100) for path in paths]
+            slots = [SnapshotSlot(path, owner(), tensors, 100) for path in paths]
             for step in itertools.count(1):
                 for tensor in tensors.values():
                     tensor.fill_(step)
@@ -241,11 +241,11 @@ def test_a_slot_takes_over_a_dead_process_file_at_its_first_write_only(tmp_path:
     old = tmp_path / "attempt-9"
     child = os.fork()
     if child == 0:
-        Slot(old, owner(9), tensors, 100).write(3, tensors, b"{}")
+        SnapshotSlot(old, owner(9), tensors, 100).write(3, tensors, b"{}")
         os._exit(0)
     os.waitpid(child, 0)
     before = old.stat().st_ino
-    heir = Slot(tmp_path / "attempt-10", owner(10), tensors, 100, heir_to=old)
+    heir = SnapshotSlot(tmp_path / "attempt-10", owner(10), tensors, 100, heir_to=old)
     assert look(old).step == 3
     heir.write(4, {"a": torch.full((500,), 2.0)}, b"{}")
     snapshot = look(heir.path)
@@ -256,9 +256,9 @@ def test_a_slot_takes_over_a_dead_process_file_at_its_first_write_only(tmp_path:
 
 def test_what_a_late_process_can_still_write_to_is_not_taken_over(tmp_path: Path) -> None:
     tensors = {"a": torch.ones(5)}
-    late = Slot(tmp_path / "attempt-1", owner(1), tensors, 100)
+    late = SnapshotSlot(tmp_path / "attempt-1", owner(1), tensors, 100)
     late.write(1, tensors, b"{}")
-    heir = Slot(tmp_path / "attempt-2", owner(2), tensors, 100, heir_to=late.path)
+    heir = SnapshotSlot(tmp_path / "attempt-2", owner(2), tensors, 100, heir_to=late.path)
     heir.write(2, tensors, b"{}")
     late.write(7, tensors, b"{}")
     assert [(look(path).step, look(path).owner.attempt) for path in (late.path, heir.path)] == [(7, 1), (2, 2)]
@@ -267,7 +267,7 @@ def test_what_a_late_process_can_still_write_to_is_not_taken_over(tmp_path: Path
 @pytest.mark.parametrize("harm", ["short", "layout", "scalars", "magic", "link"])
 def test_a_damaged_slot_is_no_snapshot(tmp_path: Path, harm: str) -> None:
     path = tmp_path / "slot"
-    Slot(path, owner(), {"a": torch.ones(3)}, 100).write(1, {"a": torch.ones(3)}, b"{}")
+    SnapshotSlot(path, owner(), {"a": torch.ones(3)}, 100).write(1, {"a": torch.ones(3)}, b"{}")
     assert look(path).step == 1
     data = bytearray(path.read_bytes())
     places = {"layout": 4100, "magic": 0, "scalars": data.index(b"{}", 4096)}
@@ -283,45 +283,57 @@ def test_a_damaged_slot_is_no_snapshot(tmp_path: Path, harm: str) -> None:
         look(path)
 
 
-def half(step: int, rank: int, world_size: int = 2) -> Held:
+def half(step: int, rank: int, world_size: int = 2) -> SeenSnapshot:
     """What the first or second rank of a pod of two has kept."""
-    return Held(step, 1, rank, world_size, True, rank, 2)
+    return SeenSnapshot(step, 1, rank, world_size, True, rank, 2)
 
 
 @pytest.mark.parametrize(
     ("held", "chosen"),
     [
         ([[], []], None),
-        ([[Held(5, 1, 0, 2, True)], []], (5, 1)),
-        ([[Held(5, 1, 0, 2, False)], []], None),
-        ([[Held(5, 1, 0, 2, False)], [Held(5, 1, 1, 2, False)]], (5, 1)),
-        ([[Held(6, 1, 0, 2, False), Held(5, 1, 0, 2, False)], [Held(5, 1, 1, 2, False)]], (5, 1)),
-        ([[Held(5, 1, 1, 2, False)], [Held(5, 1, 0, 2, False)]], (5, 1)),  # each keeps a copy of the other's
+        ([[SeenSnapshot(5, 1, 0, 2, True)], []], (5, 1)),
+        ([[SeenSnapshot(5, 1, 0, 2, False)], []], None),
+        ([[SeenSnapshot(5, 1, 0, 2, False)], [SeenSnapshot(5, 1, 1, 2, False)]], (5, 1)),
+        (
+            [[SeenSnapshot(6, 1, 0, 2, False), SeenSnapshot(5, 1, 0, 2, False)], [SeenSnapshot(5, 1, 1, 2, False)]],
+            (5, 1),
+        ),
+        (
+            [[SeenSnapshot(5, 1, 1, 2, False)], [SeenSnapshot(5, 1, 0, 2, False)]],
+            (5, 1),
+        ),  # each keeps a copy of the other's
         (
             [
-                [Held(6, 1, 0, 3, False), Held(5, 1, 0, 3, False), Held(5, 1, 2, 3, False)],
-                [Held(5, 1, 1, 3, False)],
+                [SeenSnapshot(6, 1, 0, 3, False), SeenSnapshot(5, 1, 0, 3, False), SeenSnapshot(5, 1, 2, 3, False)],
+                [SeenSnapshot(5, 1, 1, 3, False)],
                 [],
             ],
             (5, 1),
         ),
-        ([[Held(6, 1, 0, 2, False, carries=1), Held(5, 1, 0, 2, False, carries=1)], []], (6, 1)),
-        ([[Held(6, 1, 0, 3, False, carries=2)], [], []], None),
-        ([[Held(6, 1, 0, 2, False, carries=1)], [Held(5, 1, 1, 2, False, carries=0)]], (6, 1)),
-        ([[Held(5, 1, 0, 3, False)], [Held(5, 1, 1, 3, False)]], None),
-        ([[Held(6, 1, 0, 2, True), Held(5, 1, 0, 2, True)], [Held(5, 1, 1, 2, True)]], (5, 1)),
-        ([[Held(9, 1, 0, 2, True), Held(8, 1, 0, 2, True), Held(2, 1, 0, 2, True)], [Held(2, 1, 1, 2, True)]], (9, 1)),
-        ([[Held(5, 2, 0, 1, True), Held(5, 3, 0, 1, True), Held(4, 4, 0, 1, True)]], (5, 3)),
+        ([[SeenSnapshot(6, 1, 0, 2, False, carries=1), SeenSnapshot(5, 1, 0, 2, False, carries=1)], []], (6, 1)),
+        ([[SeenSnapshot(6, 1, 0, 3, False, carries=2)], [], []], None),
+        ([[SeenSnapshot(6, 1, 0, 2, False, carries=1)], [SeenSnapshot(5, 1, 1, 2, False, carries=0)]], (6, 1)),
+        ([[SeenSnapshot(5, 1, 0, 3, False)], [SeenSnapshot(5, 1, 1, 3, False)]], None),
+        ([[SeenSnapshot(6, 1, 0, 2, True), SeenSnapshot(5, 1, 0, 2, True)], [SeenSnapshot(5, 1, 1, 2, True)]], (5, 1)),
+        (
+            [
+                [SeenSnapshot(9, 1, 0, 2, True), SeenSnapshot(8, 1, 0, 2, True), SeenSnapshot(2, 1, 0, 2, True)],
+                [SeenSnapshot(2, 1, 1, 2, True)],
+            ],
+            (9, 1),
+        ),
+        ([[SeenSnapshot(5, 2, 0, 1, True), SeenSnapshot(5, 3, 0, 1, True), SeenSnapshot(4, 4, 0, 1, True)]], (5, 3)),
         # Two ranks in one pod, with half of the state each.
         ([[half(6, 0), half(5, 0), half(5, 1), half(4, 1)]] * 2, (5, 1)),
         ([[half(6, 0), half(5, 0), half(4, 1)]] * 2, None),
         # Of a pod with two ranks and one with one, the first has been replaced: all is in the other.
-        ([[], [], [Held(5, 1, 2, 3, True)]], (5, 1)),
+        ([[], [], [SeenSnapshot(5, 1, 2, 3, True)]], (5, 1)),
         ([[half(5, 0, 3), half(5, 1, 3)], [half(5, 0, 3), half(5, 1, 3)], []], (5, 1)),
         ([[half(5, 0, 3)], [half(5, 0, 3)], []], None),
     ],
 )
-def test_what_the_group_can_restore(held: list[list[Held]], chosen: tuple[int, int] | None) -> None:
+def test_what_the_group_can_restore(held: list[list[SeenSnapshot]], chosen: tuple[int, int] | None) -> None:
     assert choose(held) == chosen
 
 

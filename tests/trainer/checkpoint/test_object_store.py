@@ -17,7 +17,7 @@ from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.layout import MANIFEST
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import Shapes, State
@@ -78,7 +78,7 @@ def put(saver: Saver, step: int) -> None:
     saver.wait(needed=False)
 
 
-def newest(settings: Settings, lineage: Lineage | None = None) -> Loaded | None:
+def newest(settings: Settings, lineage: Lineage | None = None) -> LoadedCheckpoint | None:
     remote = open_remote(settings)
     assert remote is not None
     return find_remote(remote, settings, SHAPES, lineage or Lineage())

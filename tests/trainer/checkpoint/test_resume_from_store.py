@@ -10,7 +10,7 @@ from trainmaster.cli.audit import audit
 from trainmaster.cli.check import EXIT_GOOD
 from trainmaster.wire import names
 from trainmaster.wire.manifest import MODEL
-from trainmaster_trainer.checkpoint.manifest import read_manifest
+from trainmaster_trainer.checkpoint.manifest_check import read_manifest
 from trainmaster_trainer.checkpoint.remote import Remote
 from trainmaster_trainer.settings import Settings
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from trainmaster.wire.messages import CheckpointRecord
-from trainmaster.wire.progress import ProgressFile
+from trainmaster.wire.progress_page import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import copier as copier_module
 from trainmaster_trainer.checkpoint import lineage, save

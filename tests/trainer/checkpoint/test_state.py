@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
+from trainmaster_trainer.checkpoint.manifest_check import Cursor, Manifest, model_sha256
 from trainmaster_trainer.checkpoint.model_state import ModelState
 from trainmaster_trainer.checkpoint.shard import ShardRecord, TensorRecord
 from trainmaster_trainer.checkpoint.state import State

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer.batch_losses import Losses
 from trainmaster_trainer.checkpoint.checkpointable import Snapshots, WholeState
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import Memory, slots_in
@@ -22,7 +23,6 @@ from trainmaster_trainer.checkpoint.stores.foreign import open_foreign
 from trainmaster_trainer.checkpoint.stores.replica_memory import ReplicaMemory
 from trainmaster_trainer.checkpoint.stores.store import Source
 from trainmaster_trainer.errors import ConfigurationError, SupersededError
-from trainmaster_trainer.losses import Losses
 from trainmaster_trainer.settings import Settings
 from typing_extensions import override
 

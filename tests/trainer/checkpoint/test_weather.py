@@ -16,7 +16,7 @@ from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import newest, newest_step, read
-from trainmaster_trainer.checkpoint.manifest import read_manifest
+from trainmaster_trainer.checkpoint.manifest_check import read_manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import Remote, StorageError
 from trainmaster_trainer.checkpoint.save import Saver

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 from trainmaster.advice import traffic
-from trainmaster.advice.facts import GroupFacts, ModelFacts
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
 from trainmaster_trainer.data import Batch, Share
-from trainmaster_trainer.measure.model import describe
+from trainmaster_trainer.measure.model_sizes import describe
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
 from trainmaster_trainer.strategies.virtual_ranks import VIRTUAL_RANKS, subtrees_of

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, AdamW, Muon, Optimizer, SparseAdam
 from trainmaster_trainer.measure.layers import slowest_stages
-from trainmaster_trainer.measure.model import describe
+from trainmaster_trainer.measure.model_sizes import describe
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.task import Task, load_task
 from trainmaster_trainer.tasks.text import Text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.strategies.steady import Steady, is_looked_at, prints
+from trainmaster_trainer.strategies.outside_changes import OutsideChanges, is_looked_at, prints
 from typing_extensions import override
 
 from tests.trainer.crew import Crew
@@ -129,7 +129,7 @@ class Late(torch.nn.Linear):
 
 def test_a_late_move_is_noticed_and_evaluation_is_left_alone() -> None:
     module, points = Late(2, 1), torch.ones(1, 2)
-    Steady("a test", module, lambda: dict(module.named_parameters()))
+    OutsideChanges("a test", module, lambda: dict(module.named_parameters()))
     module.eval()(points)
     module.train()
     for _ in range(31):

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.strategies import alike
+from trainmaster_trainer.strategies import same_models
 from trainmaster_trainer.strategies.parameter_server.worker import Worker
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
-from trainmaster_trainer.transport.service import RefusalError
+from trainmaster_trainer.transport.service import RequestRefusedError
 
 from tests.trainer.transport.harness import Town
 
@@ -21,13 +21,13 @@ SHAPES = {"w": (str(torch.float32), (3,))}
 
 def older(_: Caller, request: Message) -> Message:
     """The answers of a server that does not know the question for its model."""
-    raise RefusalError(f"a server cannot {request.name}")
+    raise RequestRefusedError(f"a server cannot {request.name}")
 
 
 def test_a_server_that_cannot_tell_its_model_is_passed_over_and_no_other_is(tmp_path: Path) -> None:
     town = Town(tmp_path / "roster.json")
     town.settle(0, older)
-    town.settle(1, lambda *_: alike.told({"w": (str(torch.float32), (4,))}))
+    town.settle(1, lambda *_: same_models.answer({"w": (str(torch.float32), (4,))}))
     worker = object.__new__(Worker)
     worker.__dict__ |= {
         "_servers": [0],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainmaster_trainer.trackers.open_telemetry import Collector, CollectorError
-from trainmaster_trainer.trackers.points import Subject
+from trainmaster_trainer.trackers.points import TrackedJob
 from typing_extensions import override
 
 
@@ -29,7 +29,7 @@ def test_a_code_that_no_standard_has_is_told(tmp_path: Path) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), Gateway) as gateway:
         threading.Thread(target=gateway.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{gateway.server_port}"
-        collector = Collector(Subject("openTelemetry", {"url": url}, str(tmp_path), "team/job", "uid"))
+        collector = Collector(TrackedJob("openTelemetry", {"url": url}, str(tmp_path), "team/job", "uid"))
         with pytest.raises(CollectorError, match="answers 520 Web server is returning an unknown error"):
             collector.begin("")
         gateway.shutdown()

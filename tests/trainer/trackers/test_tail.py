@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from trainmaster_trainer.trackers import tail
-from trainmaster_trainer.trackers.points import Point, Subject
-from trainmaster_trainer.trackers.tail import Saved, Tail
+from trainmaster_trainer.trackers.points import Point, TrackedJob
+from trainmaster_trainer.trackers.tail import FollowerState, Tail
 from trainmaster_trainer.trackers.tensorboard import EventFiles
 
 
-def subject(folder: Path, **more: object) -> Subject:
-    return Subject("tensorBoard", {}, str(folder), "team/job", "uid", **more)  # type: ignore[arg-type]
+def subject(folder: Path, **more: object) -> TrackedJob:
+    return TrackedJob("tensorBoard", {}, str(folder), "team/job", "uid", **more)  # type: ignore[arg-type]
 
 
 def lines(*steps: int, attempt: int = 1) -> str:
@@ -26,7 +26,7 @@ def steps_of(follows: Tail) -> list[int]:
     """The steps of all news, which are told."""
     found = []
     while not (news := follows.news()).is_empty:
-        follows.told(news)
+        follows.note_told(news)
         found += [point.step for point in news.points]
     return found
 
@@ -59,7 +59,7 @@ def test_what_was_cut_off_is_told_once_more(file: Path, rest: str) -> None:
     news = follows.news()
     assert news.cut_after == 20
     assert [point.step for point in news.points] == [*range(21, 21 + rest.count("\n"))]
-    follows.told(news)
+    follows.note_told(news)
     assert follows.news().is_empty
 
 
@@ -96,8 +96,8 @@ def test_the_next_follower_goes_on_where_this_one_was(file: Path, tmp_path: Path
     follows = Tail(subject(file.parent))
     file.write_text(lines(*range(1, 11)))
     steps_of(follows)
-    Saved("uid", "run-1", 2, follows.marks).write(tmp_path / "own" / "state.json")
-    saved = Saved.read(tmp_path / "own" / "state.json")
+    FollowerState("uid", "run-1", 2, follows.marks).write(tmp_path / "own" / "state.json")
+    saved = FollowerState.read(tmp_path / "own" / "state.json")
     assert (saved.run, saved.attempt) == ("run-1", 2)
     again = Tail(subject(file.parent))
     again.marks = saved.marks
@@ -107,7 +107,7 @@ def test_the_next_follower_goes_on_where_this_one_was(file: Path, tmp_path: Path
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"uid": 1, "run": 2, "attempt": "x", "marks": []}', "\0"])
 def test_a_state_that_is_none_of_ours_is_no_state(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
-    assert Saved.read(tmp_path / "state.json") == Saved()
+    assert FollowerState.read(tmp_path / "state.json") == FollowerState()
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 from trainmaster_trainer.shared_memory.segment import create_segment, open_segment
-from trainmaster_trainer.transport import ring
+from trainmaster_trainer.transport import memory_stream
 from trainmaster_trainer.transport.connection import CALLER, LISTENER, MEMORY, Connection
 from trainmaster_trainer.transport.frame import BadFrameError, Message
 from trainmaster_trainer.transport.links import PeerLostError
-from trainmaster_trainer.transport.ring import CHUNK, SLOTS, MemoryStream
+from trainmaster_trainer.transport.memory_stream import CHUNK, SLOTS, MemoryStream
 
 from tests.trainer.transport.harness import Town, worker, write_roster
 
@@ -116,7 +116,7 @@ def test_silence_ends_with_the_time_limit(pair: tuple[Connection, Connection]) -
 def test_a_slot_that_lies_about_its_length_is_refused(pair: tuple[Connection, Connection], size: int) -> None:
     caller, listener = pair
     half = stream_of(listener)._out
-    ring._length.pack_into(half.view, half.slot, size)
+    memory_stream._length.pack_into(half.view, half.slot, size)
     half.full.post()
     with pytest.raises(BadFrameError):
         caller.receive()

@@ -11,7 +11,7 @@ from trainmaster_trainer.transport.directory import Directory
 from trainmaster_trainer.transport.frame import DTYPES, Message, OtherTensorsError
 from trainmaster_trainer.transport.handshake import Caller
 from trainmaster_trainer.transport.links import Links, PeerLostError, PeerRefusedError, Question
-from trainmaster_trainer.transport.service import SENDERS, RefusalError
+from trainmaster_trainer.transport.service import SENDERS, RequestRefusedError
 
 from tests.trainer.transport.harness import Town, echo, listen
 
@@ -78,7 +78,7 @@ def test_many_are_asked_at_once(town: Town) -> None:
 def test_a_refusal_is_told_and_the_connection_stays(town: Town) -> None:
     def refuse(caller: Caller, request: Message) -> Message:
         if request.name == "bad":
-            raise RefusalError("not today")
+            raise RequestRefusedError("not today")
         return echo(caller, request)
 
     town.settle(1, refuse)

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from trainmaster_trainer.independent import Member
+from trainmaster_trainer.independent_member import IndependentMember
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
 from trainmaster_trainer.transport.stream import close
@@ -84,8 +84,8 @@ def test_an_error_over_somebody_who_has_gone_is_told(town: Town) -> None:
 
 
 def test_an_error_in_a_members_thread_is_raised_in_its_main_thread() -> None:
-    nothing: dict[str, Any] = {field.name: None for field in fields(Member)}
-    member = Member(**{**nothing, "failures": []})
+    nothing: dict[str, Any] = {field.name: None for field in fields(IndependentMember)}
+    member = IndependentMember(**{**nothing, "failures": []})
 
     def work() -> None:
         raise LookupError("what nobody thought of")

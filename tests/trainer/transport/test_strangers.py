@@ -12,7 +12,7 @@ from trainmaster_trainer.transport import connection as connections
 from trainmaster_trainer.transport import frame, handshake
 from trainmaster_trainer.transport.connection import CALLER, Connection
 from trainmaster_trainer.transport.frame import Message
-from trainmaster_trainer.transport.handshake import Identity, RefusedError, identify
+from trainmaster_trainer.transport.handshake import HandshakeRefusedError, Identity, identify
 from trainmaster_trainer.transport.links import Links, PeerLostError
 from trainmaster_trainer.transport.service import STRANGERS
 from trainmaster_trainer.transport.stream import receive
@@ -124,7 +124,10 @@ def test_a_false_listener_is_told_nothing(town: Town) -> None:
     heard: list[bytes] = []
     thread = threading.Thread(target=pretend)
     thread.start()
-    with dial(port_of(listener)) as caller, pytest.raises(RefusedError, match="does not have this attempt's key"):
+    with (
+        dial(port_of(listener)) as caller,
+        pytest.raises(HandshakeRefusedError, match="does not have this attempt's key"),
+    ):
         handshake.call(caller, town.identity(3), 1)
     thread.join()
     listener.close()

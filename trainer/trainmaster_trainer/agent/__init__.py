@@ -4,7 +4,7 @@ Its files:
 
 - `start`: the first program of a pod: checks Python, sorts the variables
 - `__main__`: wiring: what `python -m trainmaster_trainer.agent` does
-- `settings`: the one reading of the environment
+- `agent_settings`: the one reading of the environment
 - `supervise`: pure: (state, event) -> (state, actions)
 - `engine`: the one loop: waits for events, steps the supervisor, carries out its actions
 - `reporter`: heartbeats to the operator and orders back, in two threads
@@ -14,33 +14,33 @@ Its files:
 - `rendezvous`: the listening socket that is offered for the next attempt; interface names
 - `parent`: the agent's channel to the warm parent, and starting one
 - `followers`: the processes that tell trackers of experiments what metrics.jsonl says
-- `files`: progress pages, error files and the roster of one attempt
-- `store`: the store at which ranks meet, where this replica serves it
+- `attempt_files`: progress pages, error files and the roster of one attempt
+- `rank_store`: the store at which ranks meet, where this replica serves it
 - `reactor`: waiting for descriptors, times and other threads
 - `first_steps`: tells the operator at once when training begins
 - `hangs`: pure: which rank has been quiet for too long, by the job's own step times
 - `hang_watch`: looks at pages and processes for `hangs`, and keeps the stacks
 - `stacks`: Python stacks of ranks that are stuck, and what they say
-- `lifeline`: how a rank's death is heard of before its memory has gone
+- `rank_death`: how a rank's death is heard of before its memory has gone
 - `evidence`: exit status, error files and the kernel's out-of-memory counter: how a rank ended
 - `output`: ranks' output, whole lines, never a reason for a rank to wait for ever
 - `channel`: JSON lines and descriptors over a unix socket
 - `main_module`: a script or a module as `__main__`, as Python itself runs it
 - `optimizer_steps`: counts the optimizer steps of a script that knows nothing of Trainmaster
-- `said`: what ranks print of their progress, by the job's own expressions
-- `afresh`: whether a program could tell that it was forked; then it gets a new interpreter
-- `dismantling`: what Python does to a program's modules at its end
+- `printed_figures`: what ranks print of their progress, by the job's own expressions
+- `new_interpreter`: whether a program could tell that it was forked; then it gets a new interpreter
+- `teardown`: what Python does to a program's modules at its end
 - `children`: what the warm parent has forked: ranks at work, and more standing by
 - `huge_pages`: the warm parent's memory, so that forks and ends are quick
 - `rehearsal`: one throwaway step in a child that stands by
 - `working_set`: copies of the pages that a rank like it has needed copies of
 - `imports`: what a task imports: noted by a rank, and imported once more for later ones
-- `learning`: when that is worth it, and `room`: whether there is memory for it
+- `learning`: when that is worth it, and `memory_left`: whether there is memory for it
 - `branch`: the agent's channel to a process, forked from the warm parent, that has done so
 - `warm`: the warm parent: imports torch once, forks ranks in milliseconds
-- `rank`: what a rank's process does before and after the user's code
+- `rank_process`: what a rank's process does before and after the user's code
 - `accelerate_launch`: has accelerate make the variables that its launcher would set
 - `command`: pure: a command line to what is run in the forked child
-- `errors`: the error file, in which a rank says why it failed
+- `rank_errors`: the error file, in which a rank says why it failed
 - `process`: the few system calls that Python has no function for
 """

@@ -7,7 +7,7 @@ import sys
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import settings
+from trainmaster_trainer.agent import agent_settings
 from trainmaster_trainer.agent.engine import Engine
 
 # torch asks the name server for the name of each address that it connects to, and one answer that is lost holds all
@@ -23,8 +23,8 @@ def main() -> int:
             from trainmaster_trainer.agent import bundled  # noqa: PLC0415 (tarfile takes a megabyte, and most need none)
 
             bundled.bring(os.environ)
-        configuration = settings.read(os.environ)
-    except settings.SettingsError as error:
+        configuration = agent_settings.read(os.environ)
+    except agent_settings.SettingsError as error:
         sys.stderr.write(f"trainmaster agent: {error}\n")
         return names.EXIT_BAD_CONFIGURATION
     return Engine(configuration).run()

@@ -1,7 +1,7 @@
 """Find which variables a program sets for itself, by reading its source before it runs.
 
 `os.environ["OMP_NUM_THREADS"] = "4"` above `import torch` works in a new interpreter. In a process where torch has been
-imported already it would do nothing, so `afresh` has to know of it beforehand.
+imported already it would do nothing, so `new_interpreter` has to know of it beforehand.
 """
 
 from __future__ import annotations

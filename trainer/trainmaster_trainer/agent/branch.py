@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Optional, Sequence, Set
 
 from trainmaster_trainer.agent import process
 from trainmaster_trainer.agent.channel import Channel
-from trainmaster_trainer.agent.pulse import SENDING_SECONDS, Pulse
+from trainmaster_trainer.agent.parent_watch import SENDING_SECONDS, Pulse
 from trainmaster_trainer.agent.reactor import Reactor
 
 BRANCH = "branch"  # what the warm parent is asked to start

@@ -13,7 +13,7 @@ from typing import Callable, List, NoReturn, TypeVar
 
 from trainmaster.wire import archives, bundle, codec, git_fetch, names
 from trainmaster.wire.files import delete_folder
-from trainmaster.wire.sources import Secrets, UnavailableError
+from trainmaster.wire.sources import Secrets, SourceUnavailableError
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.agent import installing, process
@@ -35,7 +35,7 @@ def main() -> NoReturn:
         if plan.packages:
             top = folder / (plan.working_directory or "")
             _patiently(lambda: installing.install(plan.packages, scratch / PACKAGES_FOLDER, top))  # type: ignore[arg-type]
-    except UnavailableError as error:
+    except SourceUnavailableError as error:
         _end(names.EXIT_UNAVAILABLE, f"{field}: {error}")
     except (bundle.BundleError, OSError) as error:
         _end(names.EXIT_BAD_CONFIGURATION, f"{field}: {error}")
@@ -50,7 +50,7 @@ def _end(code: int, why: str) -> NoReturn:
 
 def _code(plan: TrainingPlan, folder: Path, secrets: Secrets) -> Path:
     """Return the folder of the code: it is unpacked there, or was mounted, or is where the plan says."""
-    fetch: Callable[[], List[bundle.Entry]]
+    fetch: Callable[[], List[bundle.BundleEntry]]
     if plan.code_url:
         url = plan.code_url
         fetch = lambda: archives.fetch(url, secrets)  # noqa: E731
@@ -69,7 +69,7 @@ def _patiently(attempt: Callable[[], _T]) -> _T:
     for pause in _PAUSES:
         try:
             return attempt()
-        except UnavailableError as error:
+        except SourceUnavailableError as error:
             sys.stderr.write(f"trainmaster agent: {error}; it is tried again in {pause:.0f} s\n")
             time.sleep(pause)
     return attempt()

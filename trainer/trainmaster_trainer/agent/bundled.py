@@ -21,7 +21,7 @@ from trainmaster.wire.sources import ENV_SECRET
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.agent import process
-from trainmaster_trainer.agent.settings import SettingsError
+from trainmaster_trainer.agent.agent_settings import SettingsError
 
 CODE_FOLDER, PACKAGES_FOLDER = "code", "packages"  # in the agent's own folder
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import process, rank, rehearsal, working_set
+from trainmaster_trainer.agent import process, rank_process, rehearsal, working_set
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.huge_pages import HugePages
 
@@ -29,8 +29,8 @@ _MOST_STANDING_BY = 64
 
 
 @dataclass(frozen=True)
-class End:
-    """End is how a child ended: `code` or the name of `signal`."""
+class ChildEnd:
+    """ChildEnd is how a child ended: `code` or the name of `signal`."""
 
     pid: int
     code: Optional[int]
@@ -68,10 +68,10 @@ class Children:
 
     def _start_anew(self, message: Dict[str, Any], descriptors: List[int]) -> Tuple[int, Optional[Rest]]:
         if process.threads() == 1:
-            return self.fork(lambda: rank.become(message, descriptors))
+            return self.fork(lambda: rank_process.become(message, descriptors))
         if message["start"] != "rank":
             raise OSError("only a fork can serve a store, and this process has threads")
-        pid = rank.spawn(message, descriptors)
+        pid = rank_process.spawn(message, descriptors)
         self._at_work.add(pid)
         return pid, None
 
@@ -85,7 +85,7 @@ class Children:
             raise OSError("this process has threads")
         pid = process.fork()
         if pid == 0:
-            rank.detach(self._pid)
+            rank_process.detach(self._pid)
             return 0, become()
         self._at_work.add(pid)
         return pid, None
@@ -135,7 +135,7 @@ class Children:
             self._last_start = time.monotonic() + _POOR_SECONDS
             return None
         if pid == 0:
-            rank.detach(self._pid)
+            rank_process.detach(self._pid)
             process.close_descriptors(keep=[theirs.fileno()])
             process.rename("tm-standby")
             return lambda: _stand_by(Channel(theirs), self._working_set or [])
@@ -143,7 +143,7 @@ class Children:
         self._standing_by[pid] = Channel(ours)
         return None
 
-    def reap(self) -> Iterator[End]:
+    def reap(self) -> Iterator[ChildEnd]:
         """Yield the ends of all children that have ended by now, but for those that only stood by."""
         while self._at_work or self._standing_by:
             end = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -161,7 +161,7 @@ class Children:
                 self._newest_rank = None if end.si_pid == self._newest_rank else self._newest_rank
                 exited = end.si_code == os.CLD_EXITED
                 signal_name = None if exited else names.signal_name(end.si_status)
-                yield End(end.si_pid, end.si_status if exited else None, signal_name)
+                yield ChildEnd(end.si_pid, end.si_status if exited else None, signal_name)
 
     def _send_one(self, message: Dict[str, Any], descriptors: List[int]) -> Optional[int]:
         """Give the request to a child that stands by; return its pid, or None where there is none."""
@@ -186,12 +186,12 @@ def _stand_by(channel: Channel, pages: working_set.Pages) -> int:
     try:
         while True:
             for message, descriptors in channel.wait():
-                return rank.become(message, descriptors)()
+                return rank_process.become(message, descriptors)()
     except EOFError:
         return 0
 
 
-def _end(end: os.waitid_result) -> End:
+def _end(end: os.waitid_result) -> ChildEnd:
     if end.si_code == os.CLD_EXITED:
-        return End(end.si_pid, end.si_status, None)
-    return End(end.si_pid, None, names.signal_name(end.si_status))
+        return ChildEnd(end.si_pid, end.si_status, None)
+    return ChildEnd(end.si_pid, None, names.signal_name(end.si_status))

@@ -16,7 +16,7 @@ from typing import List, Optional, Sequence, Tuple
 
 from trainmaster.wire import launchers, torchrun
 
-from trainmaster_trainer.agent import afresh
+from trainmaster_trainer.agent import new_interpreter
 
 SCRIPT = "script"  # a file to run as __main__
 MODULE = "module"  # as `python -m` does
@@ -123,7 +123,7 @@ def _as_python(launch: torchrun.Launch, word: str, interpreter: str) -> Invocati
     python = python_of(word, interpreter)
     note = _note(launch)
     if launch.words:
-        again = afresh.command((), None) if python == interpreter else []
+        again = new_interpreter.command((), None) if python == interpreter else []
         words = (python, str(_ACCELERATE), json.dumps(again), *launch.words)
         return Invocation(EXECUTE, python, words, note=note, launch=launch)
     if not launch.python:

@@ -22,7 +22,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 from trainmaster.wire.files import delete_folder
 
-from trainmaster_trainer.agent import errors, process
+from trainmaster_trainer.agent import process, rank_errors
 
 _PATIENCE_SECONDS = 300.0  # for a companion of another replica, whose end would be heard of from there
 _PAUSE_SECONDS = 0.05
@@ -115,7 +115,7 @@ def _keep(companion: Companion, owner: int, error_file: Optional[str]) -> None:
         why = f"{companion.title} cannot be started: {error.strerror}: {companion.command[0]}"
     if why and not select.select([owner], [], [], 0)[0]:  # the owner has not ended
         if error_file and not Path(error_file).exists():
-            errors.write(error_file, CompanionError(why))
+            rank_errors.write(error_file, CompanionError(why))
         with contextlib.suppress(OSError):  # it has ended just now
             signal.pidfd_send_signal(owner, signal.SIGKILL)
 

@@ -11,10 +11,11 @@ import signal
 from typing import Any, Callable, Deque, Dict, Optional
 
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import ExitReport, Orders
-from trainmaster.wire.states import AgentState, Verb
 
 from trainmaster_trainer.agent import process, supervise
+from trainmaster_trainer.agent.agent_settings import AgentSettings
 from trainmaster_trainer.agent.first_steps import FirstSteps
 from trainmaster_trainer.agent.followers import Followers
 from trainmaster_trainer.agent.hang_watch import HangWatch
@@ -23,7 +24,6 @@ from trainmaster_trainer.agent.output import Output
 from trainmaster_trainer.agent.ranks import Ranks
 from trainmaster_trainer.agent.reactor import Reactor
 from trainmaster_trainer.agent.reporter import Reporter
-from trainmaster_trainer.agent.settings import Settings
 from trainmaster_trainer.agent.status_collector import StatusCollector
 from trainmaster_trainer.agent.supervise import Agent
 
@@ -31,7 +31,7 @@ from trainmaster_trainer.agent.supervise import Agent
 class Engine:
     """Engine is one agent process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._agent = Agent(settings.role, settings.index)
         self._exit_code = 0

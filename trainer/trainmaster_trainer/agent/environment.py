@@ -27,8 +27,8 @@ PRIVATE = (
 
 
 @dataclass(frozen=True)
-class Place:
-    """Place says which rank of which attempt this is, and where its files are."""
+class RankPlace:
+    """RankPlace says which rank of which attempt this is, and where its files are."""
 
     job_uid: str
     attempt: int
@@ -45,7 +45,7 @@ class Place:
     imports_file: str = ""
 
 
-def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
+def rank_environment(base: Mapping[str, str], place: RankPlace) -> Dict[str, str]:
     """Return `base` (the agent's own environment, with the user's variables) with the rank's variables."""
     environment = {name: value for name, value in base.items() if name not in PRIVATE}
     environment.update(_torchrun(place))
@@ -60,12 +60,12 @@ def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
     return environment
 
 
-def differing(place: Place) -> List[str]:
+def differing(place: RankPlace) -> List[str]:
     """Return the names of the variables in which ranks and attempts differ."""
     return [*_torchrun(place), *_trainmaster(place)]
 
 
-def _torchrun(place: Place) -> Dict[str, str]:
+def _torchrun(place: RankPlace) -> Dict[str, str]:
     roster, member = place.roster, place.member
     colleagues = [other for other in roster.members if other.role == member.role]
     before = sum(other.ranks for other in colleagues[: colleagues.index(member)])
@@ -90,7 +90,7 @@ def _torchrun(place: Place) -> Dict[str, str]:
     return {name: str(value) for name, value in values.items()}
 
 
-def _trainmaster(place: Place) -> Dict[str, str]:
+def _trainmaster(place: RankPlace) -> Dict[str, str]:
     doubted = place.roster.doubted_attempt
     return {
         names.ENV_ATTEMPT: str(place.attempt),

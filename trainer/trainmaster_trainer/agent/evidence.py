@@ -18,7 +18,7 @@ from trainmaster.wire import codec
 from trainmaster.wire.files import open_to_read
 from trainmaster.wire.messages import ErrorReport
 
-from trainmaster_trainer.agent import errors
+from trainmaster_trainer.agent import rank_errors
 from trainmaster_trainer.agent.supervise import RankEnded
 
 MOST_BYTES = 16 << 20  # of an error file: a script writes what it likes
@@ -93,8 +93,8 @@ def read_error(path: Path) -> Optional[ErrorReport]:
                 message = f"its error file has more than {MOST_BYTES >> 20} MiB and was not read"
                 return ErrorReport(type="Error", message=message, time=os.fstat(file.fileno()).st_mtime)
         content = json.loads(text)
-        if errors.MEMBER in content:
-            return _cut(codec.from_plain(ErrorReport, content[errors.MEMBER]))
+        if rank_errors.MEMBER in content:
+            return _cut(codec.from_plain(ErrorReport, content[rank_errors.MEMBER]))
         return _cut(_torch_error(content))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
@@ -105,9 +105,9 @@ def _cut(error: ErrorReport) -> ErrorReport:
     return replace(
         error,
         type=error.type[:_MOST_NAME],
-        message=error.message[: errors.MOST_MESSAGE],
-        frame=error.frame[: errors.MOST_MESSAGE],
-        traceback=error.traceback[-errors.MOST_TRACEBACK :],
+        message=error.message[: rank_errors.MOST_MESSAGE],
+        frame=error.frame[: rank_errors.MOST_MESSAGE],
+        traceback=error.traceback[-rank_errors.MOST_TRACEBACK :],
         time=error.time if math.isfinite(error.time) else 0.0,
     )
 

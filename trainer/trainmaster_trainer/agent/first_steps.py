@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Callable, Optional
 
-from trainmaster_trainer.agent.files import Files
+from trainmaster_trainer.agent.attempt_files import Files
 from trainmaster_trainer.agent.reactor import Reactor, Timer
 
 _FIRST_LOOK_SECONDS = 0.02

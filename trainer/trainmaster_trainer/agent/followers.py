@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
 from trainmaster.wire import names, trackers
 from trainmaster.wire.messages import Roster
 
-from trainmaster_trainer.agent.files import Files
+from trainmaster_trainer.agent.agent_settings import AgentSettings
+from trainmaster_trainer.agent.attempt_files import Files
 from trainmaster_trainer.agent.reactor import Reactor, Timer
-from trainmaster_trainer.agent.settings import Settings
 
 if TYPE_CHECKING:
-    from trainmaster_trainer.agent.follower import Follower
+    from trainmaster_trainer.agent.follower_process import FollowerProcess
 
 _BEGIN_SECONDS = 2.0  # after the ranks
 _END_SECONDS = 25.0  # for what is left to tell at the end of the job; where a tracker is away:
@@ -34,7 +34,7 @@ class Followers:
     """Followers is all of them. `problems` says what is wrong, by the trackers' titles; any thread may read it."""
 
     def __init__(
-        self, settings: Settings, reactor: Reactor, files: Files, say: Callable[[str], None], changed: Changed
+        self, settings: AgentSettings, reactor: Reactor, files: Files, say: Callable[[str], None], changed: Changed
     ) -> None:
         self.problems: Dict[str, str] = {}
         self._settings = settings
@@ -43,7 +43,7 @@ class Followers:
         self._changed = changed
         self._timer: Optional[Timer] = None  # of the beginning
         self._bound: Optional[Timer] = None  # of the end
-        self._followers: List[Follower] = []
+        self._followers: List[FollowerProcess] = []
         self._then: Optional[Callable[[], None]] = None
         self._files = files
         self._try = (0, 0)  # attempt and start
@@ -75,9 +75,9 @@ class Followers:
         self._timer = None
         chosen = trackers.chosen(self._settings.plan.trackers, os.environ)
         if chosen:  # an agent without trackers does without 2 MB of modules
-            from trainmaster_trainer.agent.follower import Follower  # noqa: PLC0415
+            from trainmaster_trainer.agent.follower_process import FollowerProcess  # noqa: PLC0415
         for name in chosen:
-            self._followers.append(Follower(name, self._settings, self._reactor, self._heard, self._look))
+            self._followers.append(FollowerProcess(name, self._settings, self._reactor, self._heard, self._look))
         if self._followers and self._settings.plan.command:
             self._sample()
 
@@ -135,7 +135,7 @@ class Followers:
         self._look()
 
 
-def _writes(settings: Settings, roster: Roster) -> bool:
+def _writes(settings: AgentSettings, roster: Roster) -> bool:
     """Return whether a rank of this replica writes metrics.jsonl: rank 0, or of a task with servers the first one."""
     if settings.plan.task and settings.plan.strategy == "ParameterServer":
         return settings.role == names.PARAMETER_SERVER and settings.index == 0

@@ -11,8 +11,8 @@ from typing import Callable, Dict, Optional
 
 from trainmaster.wire.messages import ErrorReport, ExitReport
 
-from trainmaster_trainer.agent import errors, hangs, stacks, supervise
-from trainmaster_trainer.agent.hangs import Policy, Quiet, Verdict
+from trainmaster_trainer.agent import hangs, rank_errors, stacks, supervise
+from trainmaster_trainer.agent.hangs import HangVerdict, Policy, Quiet
 from trainmaster_trainer.agent.ranks import Ranks
 from trainmaster_trainer.agent.reactor import Reactor, Timer
 
@@ -156,7 +156,7 @@ class HangWatch:
 
     # --- when somebody hangs ---
 
-    def _suspect(self, verdict: Optional[Verdict], pids: Dict[int, int]) -> None:
+    def _suspect(self, verdict: Optional[HangVerdict], pids: Dict[int, int]) -> None:
         """Tell the operator, which hears all agents, when ranks begin or cease to wait, perhaps for another agent's."""
         if self._suspected == (verdict is not None):
             return
@@ -169,7 +169,7 @@ class HangWatch:
         )
         self._emit(supervise.RanksWait(report))
 
-    def _convict(self, verdict: Verdict, pids: Dict[int, int], now: float) -> None:
+    def _convict(self, verdict: HangVerdict, pids: Dict[int, int], now: float) -> None:
         """Ask for the stacks of all ranks at this moment, then report."""
         for quiet in self._quiet.values():
             if quiet.stopped is None:
@@ -178,7 +178,7 @@ class HangWatch:
             _WRITING_SECONDS, lambda: self._emit(supervise.RanksHung(self._report(verdict, pids)))
         )
 
-    def _report(self, verdict: Verdict, pids: Dict[int, int]) -> ExitReport:
+    def _report(self, verdict: HangVerdict, pids: Dict[int, int]) -> ExitReport:
         texts = {rank: self._last_word(quiet, pids[rank]) for rank, quiet in self._quiet.items()}
         sentence = hangs.sentence(verdict)
         self._say(f"{sentence} (limit {verdict.limit:.1f} s; spec.failurePolicy.hangSeconds sets it)")
@@ -190,7 +190,7 @@ class HangWatch:
             attempt=self._attempt,
             rank=verdict.rank,
             step=verdict.page.step,
-            error=ErrorReport("Hang", sentence, _place(own), own[-errors.MOST_TRACEBACK :], time.time()),
+            error=ErrorReport("Hang", sentence, _place(own), own[-rank_errors.MOST_TRACEBACK :], time.time()),
             hung=True,
             overdue_seconds=verdict.page.overdue_seconds(time.monotonic()),
             stacks=clipped[:_MOST_STACKS],
@@ -207,6 +207,6 @@ class HangWatch:
 def _place(dump: str) -> str:
     """Return the innermost frame of the user's own code, else the innermost of all."""
     frames = stacks.main_thread(dump)
-    for file, line, name in [frame for frame in frames if errors.is_users(frame[0])] or frames:
+    for file, line, name in [frame for frame in frames if rank_errors.is_users(frame[0])] or frames:
         return f"{file}:{line} in {name}"
     return ""

@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from trainmaster.wire.progress import ProgressPage
+from trainmaster.wire.progress_page import ProgressPage
 
 from trainmaster_trainer.agent import stacks
 
@@ -97,8 +97,8 @@ class Quiet:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Verdict says which rank hangs, at what, for how long, and beyond which limit."""
+class HangVerdict:
+    """HangVerdict says which rank hangs, at what, for how long, and beyond which limit."""
 
     rank: int
     activity: str
@@ -210,7 +210,7 @@ def suspects(ranks: Iterable[Quiet], policy: Policy, now: float) -> List[Quiet]:
     return [quiet for quiet in ranks if quiet.rank in found or (found and quiet.page.phase == _IN_A_STEP)]
 
 
-def judge(ranks: Iterable[Quiet], activities: Dict[int, str], policy: Policy, now: float) -> Optional[Verdict]:
+def judge(ranks: Iterable[Quiet], activities: Dict[int, str], policy: Policy, now: float) -> Optional[HangVerdict]:
     """Return the cause once a rank is beyond its limit, or None. Ranks without an activity were not looked at yet."""
     ranks = [*ranks]
     slow = max((quiet.slow for quiet in ranks), default=_NEVER)
@@ -220,14 +220,14 @@ def judge(ranks: Iterable[Quiet], activities: Dict[int, str], policy: Policy, no
     return min(beyond, key=lambda one: (_RANKING.get(one.activity, 9), one.page.step, one.rank), default=None)
 
 
-def _beyond(quiet: Quiet, activity: Optional[str], slow: float, policy: Policy, now: float) -> Tuple[Verdict, ...]:
+def _beyond(quiet: Quiet, activity: Optional[str], slow: float, policy: Policy, now: float) -> Tuple[HangVerdict, ...]:
     if quiet.stopped is not None:
         activity = STOPPED
     elif activity is None or not _tells(quiet):
         return ()
     most = limit(quiet, activity, policy)
     seconds = now - _counted_from(quiet, activity, slow if most < GENEROUS_SECONDS else _NEVER)
-    return (Verdict(quiet.rank, activity, seconds, most, quiet.page),) if seconds >= most else ()
+    return (HangVerdict(quiet.rank, activity, seconds, most, quiet.page),) if seconds >= most else ()
 
 
 def _counted_from(quiet: Quiet, activity: str, slow: float) -> float:
@@ -252,7 +252,7 @@ WORDS = {
 }
 
 
-def sentence(verdict: Verdict) -> str:
+def sentence(verdict: HangVerdict) -> str:
     """Return a sentence for the log and the restart ledger."""
     what = WORDS.get(verdict.activity, f"is {verdict.activity} without end")
     page = verdict.page

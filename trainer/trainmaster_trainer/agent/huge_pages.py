@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Iterator, Optional, Tuple
 
-from trainmaster_trainer.agent import process, room
+from trainmaster_trainer.agent import memory_left, process
 
 _HUGE = 2 << 20
 _PIECE = 4 * _HUGE  # some 20 ms
@@ -40,7 +40,7 @@ class HugePages:
         if self._pieces is None:
             pieces = [piece for start, end in _own_memory() for piece in _pieces(start, end)]
             needed = sum(length for _, length in pieces)
-            self._pieces = iter(pieces if room.is_ample(needed, _SHARE) else [])
+            self._pieces = iter(pieces if memory_left.is_ample(needed, _SHARE) else [])
         address, length = next(self._pieces, (0, 0))
         self.done = not length
         self.of_use = (length > 0 and process.advise(address, length, _COLLAPSE)) or self.of_use

@@ -1,8 +1,9 @@
 """Note what a task imports, in a rank that imports it, and import it once more for the ranks of later attempts.
 
 Libraries take seconds to import, at every restart. So the first rank of a replica writes down which installed modules
-it imports, and under which variables (`Notes`). A process forked from the warm parent imports the same (`repeat`), and
-from then on forks the ranks; see `branch`. What makes it give up: docs/decisions/0043-what-a-task-imports.md.
+it imports, and under which variables (`ImportNotes`). A process forked from the warm parent imports the same
+(`repeat`), and from then on forks the ranks; see `branch`. What makes it give up:
+docs/decisions/0043-what-a-task-imports.md.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class ChangedError(Exception):
 # --- In a rank ---------------------------------------------------------------------------------------------------
 
 
-class Notes:
-    """Notes is the first finder: it is asked for every module that is not there yet, finds none, and keeps the names.
+class ImportNotes:
+    """ImportNotes is the first finder: asked for each module that is not there yet, it finds none and keeps the name.
 
     A name is written down at the next question if its module is there by then: some code only asks whether it exists.
     """
@@ -84,7 +85,7 @@ class Notes:
 def note(path: Optional[str], without: str) -> None:
     """Write down from here on what this process imports, but for the package `without`; nothing without a path."""
     if path:
-        sys.meta_path.insert(0, Notes(path, without))
+        sys.meta_path.insert(0, ImportNotes(path, without))
 
 
 def _origin(name: str) -> Optional[str]:

@@ -19,7 +19,7 @@ from typing import Dict, List, NamedTuple, Tuple, Type
 from trainmaster.wire.bundle import BundleError
 from trainmaster.wire.files import delete_folder
 from trainmaster.wire.printable import printable
-from trainmaster.wire.sources import Packages, UnavailableError
+from trainmaster.wire.sources import PackageSource, SourceUnavailableError
 
 from trainmaster_trainer.agent import process
 from trainmaster_trainer.agent.bundled import modules_of
@@ -54,7 +54,7 @@ _SIGNS = (
     _Sign(
         r"Retrying \(Retry|NewConnectionError|ConnectTimeout|ReadTimeout|Connection (aborted|refused|reset)|"
         r"connection error:|ProxyError|HTTP error 5\d\d|50[0234] (Server )?Error|name resolution",
-        UnavailableError,
+        SourceUnavailableError,
         "the index cannot be reached",
         in_log=True,
     ),
@@ -70,7 +70,7 @@ _SIGNS = (
 )
 
 
-def install(packages: Packages, folder: Path, code: Path) -> None:
+def install(packages: PackageSource, folder: Path, code: Path) -> None:
     """Install packages into a folder. `code`: where a file of requirements lies.
 
     Raises:
@@ -109,7 +109,7 @@ def install(packages: Packages, folder: Path, code: Path) -> None:
 _OPTIONS = ("--no-input", "--disable-pip-version-check", "--no-cache-dir", "--progress-bar", "off", "--no-color")
 
 
-def _wanted(packages: Packages, code: Path) -> List[str]:
+def _wanted(packages: PackageSource, code: Path) -> List[str]:
     words: List[str] = []
     if packages.wheels:
         if not Path(packages.wheels).is_dir():
@@ -166,7 +166,7 @@ def _why(said: str, log: str, code: int) -> Exception:
     for sign in _SIGNS:
         if re.search(sign.words, log if sign.in_log else said):
             return sign.error(f"{sign.meaning}: {_line(said, sign.words)}")
-    return UnavailableError(f"pip ended with {code}: {_line(said, 'ERROR')}")
+    return SourceUnavailableError(f"pip ended with {code}: {_line(said, 'ERROR')}")
 
 
 def _line(said: str, words: str) -> str:

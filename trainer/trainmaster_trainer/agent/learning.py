@@ -13,8 +13,8 @@ from typing import Callable, Dict, Optional
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import environment, imports, room
-from trainmaster_trainer.agent.files import Files
+from trainmaster_trainer.agent import environment, imports, memory_left
+from trainmaster_trainer.agent.attempt_files import Files
 from trainmaster_trainer.agent.parent import Parent
 from trainmaster_trainer.agent.reactor import Reactor, Timer
 
@@ -38,7 +38,7 @@ class Learning:
         wanted = os.environ.get(names.ENV_PRELOAD) != "" and self._parent.may_branch
         return str(self._files.imports(rank)) if wanted else ""
 
-    def expect(self, place: environment.Place, variables: Dict[str, str], pid: Callable[[], Optional[int]]) -> None:
+    def expect(self, place: environment.RankPlace, variables: Dict[str, str], pid: Callable[[], Optional[int]]) -> None:
         """Look from now on at what the rank of this place notes, which is being started with these variables."""
         self.forget()
         self._begun = lambda: self._look(place, variables, pid())
@@ -53,7 +53,7 @@ class Learning:
     def _again(self) -> None:
         self._timer = self._reactor.after(_LOOK_SECONDS, self._begun)
 
-    def _look(self, place: environment.Place, variables: Dict[str, str], pid: Optional[int]) -> None:
+    def _look(self, place: environment.RankPlace, variables: Dict[str, str], pid: Optional[int]) -> None:
         if not self._parent.may_branch:
             return
         try:
@@ -63,7 +63,7 @@ class Learning:
         if pid is None or len(notes) > self._size or notes.count(b"\n") < imports.WORTH:
             self._size = len(notes)
             self._again()
-        elif room.is_left_for(pid):
+        elif memory_left.is_left_for(pid):
             differing = environment.differing(place)
             same = {name: value for name, value in variables.items() if name not in differing}
             with contextlib.suppress(OSError):  # a full disk, no descriptors left: no reason to end anything

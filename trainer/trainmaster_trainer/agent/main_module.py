@@ -18,7 +18,7 @@ import types
 from pathlib import Path
 from typing import Any, Dict, List
 
-from trainmaster_trainer.agent import afresh, assignments, command, errors
+from trainmaster_trainer.agent import assignments, command, new_interpreter, rank_errors
 
 
 class BadConfigurationError(Exception):
@@ -96,7 +96,7 @@ def set_first_path(first: str) -> None:
     rest = sys.path[1:] if sys.path[:1] == [""] else sys.path  # the folder of a new interpreter's `-c`
     text = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")  # `python -E` and `-I` obey none
     wanted = [os.path.abspath(path) for path in text.split(os.pathsep)] if text else []  # noqa: PTH100
-    rest = [path for path in rest if path not in afresh.foreign_path()]
+    rest = [path for path in rest if path not in new_interpreter.foreign_path()]
     first_of_all = [] if getattr(sys.flags, "safe_path", False) else [first]
     sys.path[:] = [*first_of_all, *dict.fromkeys([*wanted, *rest])]
 
@@ -123,6 +123,6 @@ def _read(path: str) -> bytes:
         with io.open_code(path) as file:
             return file.read()
     except OSError as error:
-        if not errors.is_the_users(error):
+        if not rank_errors.is_the_users(error):
             raise
         raise BadConfigurationError(f"training.command: the script cannot be read: {error.strerror}: {path}") from None

@@ -24,7 +24,7 @@ from trainmaster.wire import names
 from trainmaster_trainer.agent import process, stacks
 from trainmaster_trainer.agent.branch import BRANCH, Branch
 from trainmaster_trainer.agent.channel import Channel
-from trainmaster_trainer.agent.pulse import SENDING_SECONDS, Pulse
+from trainmaster_trainer.agent.parent_watch import SENDING_SECONDS, Pulse
 from trainmaster_trainer.agent.reactor import Reactor
 
 _SHARED_PATIENCE_SECONDS = 5.0
@@ -46,7 +46,7 @@ LOST = {
 Log = Callable[[str], None]
 
 
-class Listener:
+class WarmListener:
     """A listener wants to know what the warm parent says. `ranks.Ranks` is one."""
 
     def parent_ready(self) -> None:
@@ -68,7 +68,7 @@ class Listener:
 class Parent:
     """A warm parent that is there as soon and as long as can be."""
 
-    def __init__(self, reactor: Reactor, listener: Listener, shared: Optional[str], prepare: int, log: Log) -> None:
+    def __init__(self, reactor: Reactor, listener: WarmListener, shared: Optional[str], prepare: int, log: Log) -> None:
         self.ready = False
         self.stores = False
         self._reactor = reactor

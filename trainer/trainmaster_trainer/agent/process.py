@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Collection, Dict, Iterator, List, NoReturn, Optional
 
-from trainmaster_trainer.agent import dismantling
+from trainmaster_trainer.agent import teardown
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -251,7 +251,7 @@ def leave(exit_code: int, patience: Optional[float] = None) -> NoReturn:
     with contextlib.suppress(BaseException):  # shown already; older Pythons raise the last one
         atexit._run_exitfuncs()  # noqa: SLF001 there is no other way to call them before os._exit
     exit_code = exit_code if _flush_streams() else _NOT_FLUSHED
-    dismantling.take_apart()
+    teardown.take_apart()
     for thing in gc.get_objects():  # the parent's are frozen, and not among them
         # Not by isinstance: native types of a module that was taken apart (jaxlib's) may be empty by now.
         if _ANY_FILE in (type(thing).__mro__ or ()):

@@ -21,20 +21,20 @@ from trainmaster_trainer.agent import (
     environment,
     evidence,
     learning,
-    lifeline,
-    memory,
+    memory_folder,
     parent,
+    printed_figures,
     process,
+    rank_death,
+    rank_store,
     rendezvous,
-    said,
-    store,
     supervise,
 )
-from trainmaster_trainer.agent.files import Files
+from trainmaster_trainer.agent.agent_settings import AgentSettings
+from trainmaster_trainer.agent.attempt_files import Files
 from trainmaster_trainer.agent.listeners import Listeners
 from trainmaster_trainer.agent.output import Output
 from trainmaster_trainer.agent.reactor import Reactor, Timer
-from trainmaster_trainer.agent.settings import Settings
 
 Emit = Callable[[supervise.Event], None]
 # A start that killed the warm parent so often is the start's fault.
@@ -60,11 +60,11 @@ class Rank:
     pid: Optional[int] = None
     signalled: Optional[float] = None  # when the agent told it to end
     begun: float = field(default_factory=time.monotonic)
-    lifeline: Optional[lifeline.Lifeline] = None
+    lifeline: Optional[rank_death.Lifeline] = None
 
 
 @dataclass
-class Wanted:
+class WantedAttempt:
     """An attempt that is to run, or runs."""
 
     attempt: int
@@ -79,10 +79,10 @@ class Wanted:
         return range(self.member.first_rank, self.member.first_rank + self.member.ranks)
 
 
-class Ranks(parent.Listener):
+class Ranks(parent.WarmListener):
     """These are the ranks of at most one attempt at a time: the supervisor sees to that."""
 
-    def __init__(self, settings: Settings, reactor: Reactor, output: Output, emit: Emit) -> None:
+    def __init__(self, settings: AgentSettings, reactor: Reactor, output: Output, emit: Emit) -> None:
         plan = settings.plan
         independent = plan.strategy in frameworks.FRAMEWORKS[plan.framework or frameworks.TORCH].independent_under
         ports = settings.ranks if independent or plan.framework else 0
@@ -96,14 +96,14 @@ class Ranks(parent.Listener):
         self._learning = learning.Learning(reactor, self.files, self._parent, settings.plan.working_directory)
         self._interface = rendezvous.interface_of(settings.address)
         self._identities = itertools.count(1)
-        self._store = store.StoreKeeper(settings, self.offer, self._parent, self._identities)
-        self._memory = memory.make(settings)
-        self._wanted: Optional[Wanted] = None
+        self._store = rank_store.StoreKeeper(settings, self.offer, self._parent, self._identities)
+        self._memory = memory_folder.make(settings)
+        self._wanted: Optional[WantedAttempt] = None
         self._listeners = Listeners()
         self._live: Dict[int, Rank] = {}  # by identity
         self._newest: Dict[int, Rank] = {}  # by number, with the end of its output still to be read
-        search = said.Search(settings.plan.progress, output.say)
-        self._said = said.Reader(search, reactor, self._take_output, self.files.note_said)
+        search = printed_figures.Search(settings.plan.progress, output.say)
+        self._said = printed_figures.Reader(search, reactor, self._take_output, self.files.note_said)
         self._kill_timer: Optional[Timer] = None
 
     def open(self) -> None:
@@ -113,7 +113,7 @@ class Ranks(parent.Listener):
     def close(self) -> None:
         """Leave the warm parent, and give the memory of the snapshots back."""
         self._parent.close()
-        memory.remove(self._memory)
+        memory_folder.remove(self._memory)
 
     def pids(self) -> Dict[int, int]:
         """Return the living processes, by rank."""
@@ -127,13 +127,13 @@ class Ranks(parent.Listener):
         if member is None:
             raise ValueError("the supervisor starts members only")
         self._cancel_kill()
-        self._wanted = Wanted(attempt, roster, member)
+        self._wanted = WantedAttempt(attempt, roster, member)
         if not (self._take_listeners(self._wanted) and self._store.take(roster)):
             self._fail(self._wanted, [*self._wanted.numbers], {"failure": _NOT_OFFERED})
         elif self._parent.ready:
             self._launch(self._wanted)
 
-    def _take_listeners(self, wanted: Wanted) -> bool:
+    def _take_listeners(self, wanted: WantedAttempt) -> bool:
         """Take the offered sockets of ranks that have ports; return False if these are not offered here."""
         self._listeners.drop_all()
         if not wanted.member.ports:
@@ -240,7 +240,7 @@ class Ranks(parent.Listener):
 
     # --- starting ---
 
-    def _launch(self, wanted: Wanted) -> None:
+    def _launch(self, wanted: WantedAttempt) -> None:
         wanted.starts += 1
         if not wanted.roster.independent:
             self._listeners.drop_all()  # servers of the framework bind to the ports themselves
@@ -261,8 +261,8 @@ class Ranks(parent.Listener):
         except OSError as error:  # no space for files, no descriptors left
             self._fail(wanted, missing, {"failure": f"the rank could not be started: {error}"})
 
-    def _launch_rank(self, wanted: Wanted, number: int, agent_store: bool) -> None:
-        place = environment.Place(
+    def _launch_rank(self, wanted: WantedAttempt, number: int, agent_store: bool) -> None:
+        place = environment.RankPlace(
             job_uid=self._settings.job_uid,
             attempt=wanted.attempt,
             roster=wanted.roster,
@@ -303,7 +303,7 @@ class Ranks(parent.Listener):
         for identity, rank in self._live.items():
             if rank.lifeline is None:
                 with contextlib.suppress(OSError, RuntimeError):  # no descriptors or threads left: heard of later
-                    rank.lifeline = lifeline.Lifeline(str(self.files.progress(rank.number)))
+                    rank.lifeline = rank_death.Lifeline(str(self.files.progress(rank.number)))
                     rank.lifeline.follow(partial(self._reactor.call, partial(self._let_go, identity)))
 
     def _let_go(self, identity: int) -> None:
@@ -329,7 +329,7 @@ class Ranks(parent.Listener):
         if rank.lifeline is not None:
             rank.lifeline.drop()
 
-    def _fail(self, wanted: Wanted, numbers: List[int], end: Dict[str, Any]) -> None:
+    def _fail(self, wanted: WantedAttempt, numbers: List[int], end: Dict[str, Any]) -> None:
         """Report ranks whose end was not seen, or that never began."""
         if not self._live:
             self._wanted = None
@@ -353,7 +353,7 @@ class Ranks(parent.Listener):
         return failed and age < _YOUNG_SECONDS if self._settings.plan.command else failed or age > _YOUNG_SECONDS
 
     def _judge(
-        self, wanted: Wanted, number: int, signalled: Optional[float], end: Dict[str, Any], said: str = ""
+        self, wanted: WantedAttempt, number: int, signalled: Optional[float], end: Dict[str, Any], said: str = ""
     ) -> supervise.RankEnded:
         begun = bool(wanted.starts)  # else the files that lie there are those of an older attempt
         step = self.files.step(number) if begun else 0

@@ -17,7 +17,7 @@ from typing import Any, Tuple
 from trainmaster.wire import codec
 from trainmaster.wire.training import TrainingPlan
 
-from trainmaster_trainer.agent import rank
+from trainmaster_trainer.agent import rank_process
 
 
 def rehearse() -> None:
@@ -68,7 +68,7 @@ def _read_a_plan() -> None:
 
 def _begin() -> None:
     """Begin as the process of a rank does, which will seed numpy's generator once more."""
-    rank.as_if_started_afresh()
+    rank_process.as_if_started_afresh()
     _read_a_plan()
 
 

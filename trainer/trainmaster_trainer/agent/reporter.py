@@ -49,8 +49,8 @@ Log = Callable[[str], None]
 Gone = Callable[[str], None]
 
 
-class RefusedError(Exception):
-    """RefusedError says that the operator answered, but not with orders."""
+class ReportRefusedError(Exception):
+    """ReportRefusedError says that the operator answered, but not with orders."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"the operator refused the heartbeat: {status} {reason}")
@@ -121,7 +121,7 @@ class OperatorConnection:
         if answer.status == http.HTTPStatus.NO_CONTENT:
             return None
         if answer.status != http.HTTPStatus.OK:
-            raise RefusedError(answer.status, content.decode(errors="replace")[:300].strip())
+            raise ReportRefusedError(answer.status, content.decode(errors="replace")[:300].strip())
         return content
 
     def _forget(self) -> None:
@@ -130,8 +130,8 @@ class OperatorConnection:
             self._connection = None
 
 
-class Pauses:
-    """Pauses says how long to wait before the next try: longer each time, never the same for all agents."""
+class ReportPauses:
+    """ReportPauses says how long to wait before the next try: longer each time, never the same for all agents."""
 
     def __init__(self) -> None:
         self._next = _FIRST_PAUSE_SECONDS
@@ -153,7 +153,7 @@ class Pauses:
         return _REFUSED_PAUSE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311 no secret
 
 
-def _pause_after(refusal: RefusedError, pauses: Pauses) -> float:
+def _pause_after(refusal: ReportRefusedError, pauses: ReportPauses) -> float:
     if refusal.status == _ELSEWHERE:
         return pauses.longer(_LONGEST_PAUSE_ELSEWHERE_SECONDS)
     return pauses.refused() if refusal.status in _REFUSALS else pauses.longer()
@@ -193,11 +193,11 @@ class Reporter:
         """Stop, and send the last heartbeat, if the operator is there to take it."""
         self._stop.set()
         self._urgent.set()
-        with contextlib.suppress(RefusedError, *_TROUBLE):
+        with contextlib.suppress(ReportRefusedError, *_TROUBLE):
             self._send(OperatorConnection(self._url, self._token_file), hold=False, seconds=_LAST_SECONDS)
 
     def _keep_held(self) -> None:
-        connection, pauses = OperatorConnection(self._url, self._token_file), Pauses()
+        connection, pauses = OperatorConnection(self._url, self._token_file), ReportPauses()
         while not self._stop.is_set():
             seen, began = self._status_collector.orders_seen, time.monotonic()
             self._try(connection, True, self._hold_seconds + _SLACK_SECONDS, pauses)
@@ -206,7 +206,7 @@ class Reporter:
                 self._stop.wait(_UNHELD_PAUSE_SECONDS)
 
     def _keep_urgent(self) -> None:
-        connection, pauses = OperatorConnection(self._url, self._token_file), Pauses()
+        connection, pauses = OperatorConnection(self._url, self._token_file), ReportPauses()
         while not self._stop.is_set():
             self._urgent.wait()
             self._urgent.clear()
@@ -214,7 +214,7 @@ class Reporter:
             if pauses.failed:
                 self._urgent.set()
 
-    def _try(self, connection: OperatorConnection, hold: bool, seconds: float, pauses: Pauses) -> None:
+    def _try(self, connection: OperatorConnection, hold: bool, seconds: float, pauses: ReportPauses) -> None:
         if self._stop.is_set():
             return
         try:
@@ -223,7 +223,7 @@ class Reporter:
             self._well = time.monotonic()
             self._say("")
             self._gone_since = None
-        except RefusedError as refusal:
+        except ReportRefusedError as refusal:
             if refusal.status != _ELSEWHERE or time.monotonic() > self._well + _LEADERLESS_SECONDS:
                 self._say(str(refusal))
             if refusal.status == _GONE:

@@ -20,7 +20,7 @@ from typing import Any, Dict, List, NoReturn, Optional, Tuple
 from trainmaster.wire import names
 from trainmaster.wire.files import delete_folder
 
-from trainmaster_trainer.agent import errors, process
+from trainmaster_trainer.agent import process, rank_errors
 from trainmaster_trainer.agent.main_module import BadConfigurationError
 
 _FOLDERS = ("input/config", "input/data", "output/intermediate")  # without `output` the toolkit can tell no failure
@@ -53,7 +53,7 @@ def main() -> NoReturn:
         sys.exit(0)
     kind, message, of_script = read_failure(failure or "")
     if kind:
-        errors.write(os.environ.get(names.ENV_ERROR_FILE), type(kind, (Exception,), {})(message))
+        rank_errors.write(os.environ.get(names.ENV_ERROR_FILE), type(kind, (Exception,), {})(message))
     _end_like(of_script or code or 1)
 
 
@@ -113,7 +113,7 @@ def _run(command: List[str]) -> int:
             preexec_fn=partial(process.die_with_parent, os.getpid()),  # noqa: PLW1509 before any thread of ours
         )
     except OSError as error:
-        if not errors.is_the_users(error):
+        if not rank_errors.is_the_users(error):
             raise
         why = f"training.command: the command cannot be run: {error.strerror}: {command[0]}"
         raise BadConfigurationError(why) from None

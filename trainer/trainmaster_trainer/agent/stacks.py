@@ -61,7 +61,8 @@ _MEANS = (
 )
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 _THREAD = re.compile(r"^(Current thread|Thread) 0x")
-# The last line of a dump: the outermost frame of a rank, which was started by `python -c` (see `warm` and `afresh`), or
+# The last line of a dump: the outermost frame of a rank, which was started by `python -c` (see `warm` and
+# `new_interpreter`), or
 # that the main thread's stack is too deep.
 _END = re.compile(r'^(  File "<string>", line 1 in <module>|  File .* in _run_module_as_main|  \.\.\.)$')
 MOST_PER_RANK = 4096

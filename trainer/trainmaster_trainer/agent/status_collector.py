@@ -18,10 +18,10 @@ from typing import Dict, Mapping, Optional, Tuple
 
 from trainmaster.wire.manifest import glance
 from trainmaster.wire.messages import CheckpointRecord, Figures, Heartbeat, RankProgress, Rendezvous, UnsavedCheckpoint
-from trainmaster.wire.progress import ProgressPage
+from trainmaster.wire.progress_page import ProgressPage
 
-from trainmaster_trainer.agent.files import Files
-from trainmaster_trainer.agent.settings import Settings
+from trainmaster_trainer.agent.agent_settings import AgentSettings
+from trainmaster_trainer.agent.attempt_files import Files
 from trainmaster_trainer.agent.supervise import Agent, member_of
 
 # A manifest is mostly read within a millisecond, and the heartbeat that can tell of it should.
@@ -31,7 +31,7 @@ _READING_SECONDS = 0.2
 class StatusCollector:
     """One per agent."""
 
-    def __init__(self, settings: Settings, files: Files) -> None:
+    def __init__(self, settings: AgentSettings, files: Files) -> None:
         self._settings = settings
         self._files = files
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class StatusCollector:
                 offer=self._offer,
                 rendezvous=_rendezvous(agent),
                 roster_digest=self._digest,
-                ranks=told(pages, unsaved, self._files.read_figures()),
+                ranks=rank_progress(pages, unsaved, self._files.read_figures()),
                 exit=agent.exit,
                 checkpoint=self._checkpoint,
                 orders_seen=self.orders_seen,
@@ -141,7 +141,7 @@ def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
     return CheckpointRecord(seen.step, seen.time, seen.model_sha256, seen.seconds) if seen else None
 
 
-def told(
+def rank_progress(
     pages: Dict[int, ProgressPage],
     unsaved: Dict[int, UnsavedCheckpoint],
     figures: Mapping[int, Figures] = MappingProxyType({}),

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, FrozenSet, Optional, Tuple, Union
 
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import ErrorReport, ExitReport, GoodEnd, Member, Orders, Roster
-from trainmaster.wire.states import AgentState, Verb
 
 # --- State -----------------------------------------------------------------------------------------------------
 

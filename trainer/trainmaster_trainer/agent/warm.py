@@ -22,7 +22,7 @@ from typing import Any, Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import afresh, imports, process, rank, rehearsal
+from trainmaster_trainer.agent import imports, new_interpreter, process, rank_process, rehearsal
 from trainmaster_trainer.agent.branch import BRANCH
 from trainmaster_trainer.agent.channel import Channel, Received
 from trainmaster_trainer.agent.children import Children, Rest
@@ -46,8 +46,8 @@ _CAREFUL = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
 @dataclass
-class Client:
-    """Client is an agent, and how many children it wants to stand by."""
+class WarmClient:
+    """WarmClient is an agent, and how many children it wants to stand by."""
 
     channel: Channel
     wanted: int = 0
@@ -57,7 +57,7 @@ class Client:
 class Work:
     """Work says for which client a child works, and under which identity."""
 
-    client: Client
+    client: WarmClient
     identity: int
 
 
@@ -69,7 +69,7 @@ class WarmParent:
         self._selector = selectors.DefaultSelector()
         self._children = Children()
         self._work: Dict[int, Work] = {}  # by pid
-        self._clients: List[Client] = []
+        self._clients: List[WarmClient] = []
         self._stores = False
         self._ending = False
         self._pid = os.getpid()
@@ -110,16 +110,16 @@ class WarmParent:
         if self._listener is not None:
             self._greet(self._add(self._listener.accept()[0]))
 
-    def _add(self, connection: socket.socket) -> Client:
-        client = Client(Channel(connection))
+    def _add(self, connection: socket.socket) -> WarmClient:
+        client = WarmClient(Channel(connection))
         self._clients.append(client)
         self._selector.register(client.channel, selectors.EVENT_READ, lambda: self._read(client))
         return client
 
-    def _greet(self, client: Client) -> None:
+    def _greet(self, client: WarmClient) -> None:
         _say(client, {"ready": True, "stores": self._stores, "pid": self._pid})
 
-    def _read(self, client: Client) -> Optional[Rest]:
+    def _read(self, client: WarmClient) -> Optional[Rest]:
         try:
             requests = client.channel.receive()
         except EOFError:
@@ -131,7 +131,7 @@ class WarmParent:
                 return rest
         return None
 
-    def _lose(self, client: Client) -> None:
+    def _lose(self, client: WarmClient) -> None:
         """End the ranks of an agent that has gone."""
         self._selector.unregister(client.channel)
         self._clients.remove(client)
@@ -143,7 +143,7 @@ class WarmParent:
 
     # --- requests ---
 
-    def _handle(self, client: Client, request: Received) -> Optional[Rest]:
+    def _handle(self, client: WarmClient, request: Received) -> Optional[Rest]:
         if "prepare" in request.message:
             client.wanted = request.message["prepare"]
             self._count_wanted()
@@ -153,7 +153,7 @@ class WarmParent:
     def _count_wanted(self) -> None:
         self._children.want(sum(client.wanted for client in self._clients))
 
-    def _start(self, client: Client, request: Received) -> Optional[Rest]:
+    def _start(self, client: WarmClient, request: Received) -> Optional[Rest]:
         identity = request.message["id"]
         try:
             if request.message["start"] == BRANCH:
@@ -206,7 +206,7 @@ class WarmParent:
         self._ending = True
 
 
-def _say(client: Client, message: Dict[str, Any]) -> None:
+def _say(client: WarmClient, message: Dict[str, Any]) -> None:
     with contextlib.suppress(OSError):  # its end of file is seen by the loop
         client.channel.send(message)
 
@@ -279,16 +279,16 @@ def main() -> NoReturn:
     if options.descriptor is not None or told == os.getppid():
         process.die_with_parent(os.getppid())
     # Set before any import: a library's thread pool would make every fork unsafe.
-    ours = {**dict.fromkeys(rank.THREAD_LIMITS, "1"), **_CAREFUL}
+    ours = {**dict.fromkeys(rank_process.THREAD_LIMITS, "1"), **_CAREFUL}
     os.environ.update(ours)
     parent = _open(options)
     if told:
         parent.watch_process(told)
-    with afresh.watched({**names.WARM_ENVIRONMENT, **ours}):
+    with new_interpreter.watched({**names.WARM_ENVIRONMENT, **ours}):
         if not options.bare:
             extra = [name.strip() for name in os.environ.get(names.ENV_PRELOAD, "").split(",") if name.strip()]
             preload(PRELOADED)
-            afresh.unbidden_so_far()
+            new_interpreter.unbidden_so_far()
             preload(extra)
             rehearsal.look_up()
     gc.collect()

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO, Iterator, List, Tuple
 
-from trainmaster_trainer.agent import process, room
+from trainmaster_trainer.agent import memory_left, process
 
 Pages = List[Tuple[int, int]]  # addresses and lengths in bytes
 
@@ -49,7 +49,7 @@ def of_rank(pid: int) -> Pages:
 
 def copy(pages: Pages) -> None:
     """Copy these pages. Where the kernel does not know how, they are copied when they are needed."""
-    if room.is_ample(sum(length for _, length in pages), _SHARE):
+    if memory_left.is_ample(sum(length for _, length in pages), _SHARE):
         for address, length in pages:
             process.advise(address, length, _POPULATE_WRITE)
 

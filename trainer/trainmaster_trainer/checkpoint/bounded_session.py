@@ -20,7 +20,7 @@ _RANGE = re.compile(r"bytes=([0-9]+)-([0-9]+)")
 _AT_ONCE = 1 << 18
 
 
-class TooLargeError(OSError):
+class ObjectTooLargeError(OSError):
     """An answer is larger than any of a store."""
 
 
@@ -66,7 +66,7 @@ async def _read(raw: aiohttp.ClientResponse, asked_for: int | None) -> bytes:
             break
         if asked_for is None and len(data) > _MOST:
             raw.close()
-            raise TooLargeError(f"an answer has more than {_MOST} bytes")
+            raise ObjectTooLargeError(f"an answer has more than {_MOST} bytes")
     if raw.content.at_eof():
         raw.release()
     else:

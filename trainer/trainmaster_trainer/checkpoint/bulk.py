@@ -61,13 +61,13 @@ def write_parts(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with ThreadPoolExecutor(_THREADS, "checkpoint-disk") as disk:
         ends = itertools.accumulate(map(len, parts.values()))
-        file = _File(list(zip(parts, parts.values(), ends, strict=True)), arrival, image)
+        file = _PartsFile(list(zip(parts, parts.values(), ends, strict=True)), arrival, image)
         for _ in disk.map(partial(file.write_every_other_block, descriptor, length), range(_THREADS)):
             continue  # its error, if it has one, is raised here
 
 
 @dataclass(frozen=True)
-class _File:
+class _PartsFile:
     """Hold the bytes of all parts in a row: of each its name, its bytes, and where they end."""
 
     parts: list[tuple[str, memoryview, int]]

@@ -1,7 +1,7 @@
 """Checkpointable is what checkpoints and snapshots need of a training: a state under names, and how to go on from one.
 
-Strategies implement it for tasks, `scripts/objects.py` for scripts. A tensor in a state is either the same on every
-rank that names it, or a DTensor, which knows what part it is, or one that this rank alone has (`State.own`).
+Strategies implement it for tasks, `scripts/script_objects.py` for scripts. A tensor in a state is either the same on
+every rank that names it, or a DTensor, which knows what part it is, or one that this rank alone has (`State.own`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The committer decides in an object store what makes a checkpoint, what stays, and what is deleted.
 
-`stores/objects.py` asks it; `fetch.py` is the other way.
+`stores/object_store.py` asks it; `fetch.py` is the other way.
 """
 
 from __future__ import annotations

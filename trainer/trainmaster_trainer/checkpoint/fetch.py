@@ -11,9 +11,9 @@ from trainmaster.wire.manifest import MAX_MANIFEST, ShardRecord
 
 from trainmaster_trainer.checkpoint import layout, segments
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded, look_at, read
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, look_at, read
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.checkpoint.remote import Remote, Saved
+from trainmaster_trainer.checkpoint.remote import Remote, SavedCheckpoint
 from trainmaster_trainer.checkpoint.state import Shapes
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -23,14 +23,14 @@ from trainmaster_trainer.settings import Settings
 log = logging.getLogger(__name__)
 
 
-def on_the_way(remote: Remote, lineage: Lineage) -> list[Saved]:
+def on_the_way(remote: Remote, lineage: Lineage) -> list[SavedCheckpoint]:
     """Return the committed checkpoints that are of no branch that was given up, newest first."""
     return [one for one in remote.saved() if lineage.holds(one.attempt, one.step)]
 
 
 def fetch(
-    remote: Remote, saved: Saved, settings: Settings, group: Group, expected: Shapes, *, home: Path | None
-) -> tuple[Loaded | None, str]:
+    remote: Remote, saved: SavedCheckpoint, settings: Settings, group: Group, expected: Shapes, *, home: Path | None
+) -> tuple[LoadedCheckpoint | None, str]:
     """Return one checkpoint, if all ranks find it good, and why it could not be fetched.
 
     `home`: the folder that gets the lines up to it, on the rank that has their file.
@@ -60,7 +60,7 @@ def fetch(
             layout.delete(folder)
 
 
-def _download(remote: Remote, saved: Saved, folder: Path, home: Path | None, expected: Shapes) -> str:
+def _download(remote: Remote, saved: SavedCheckpoint, folder: Path, home: Path | None, expected: Shapes) -> str:
     """Return what went wrong, or "". The lines up to it come along for the folder `home`, if that lacks them.
 
     Shards are fetched if the manifest is good, and as far as it says: who reads the folder tells what is bad.

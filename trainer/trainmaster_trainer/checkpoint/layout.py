@@ -105,8 +105,8 @@ def delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-class Objects(Protocol):
-    """Objects is a store of objects by name, such as `remote.py` has."""
+class NamedObjects(Protocol):
+    """NamedObjects is a store of objects by name, such as `remote.py` has."""
 
     def put(self, name: str, data: bytes) -> None:
         """Write an object."""
@@ -126,7 +126,7 @@ class Fence:
     folder: Path
     job_uid: str
     attempt: int
-    remote: Objects | None = None
+    remote: NamedObjects | None = None
     over: Exception | None = None  # why this process may not write any more
 
     def close(self) -> None:

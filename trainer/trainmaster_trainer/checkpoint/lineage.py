@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from trainmaster.wire.files import NOT_WRITTEN_BY_US, read_bounded
-from trainmaster.wire.lineage import LINEAGE as _FILE
-from trainmaster.wire.lineage import MOST_BYTES, parse
+from trainmaster.wire.lineage_file import LINEAGE as _FILE
+from trainmaster.wire.lineage_file import MOST_BYTES, parse
 
-from trainmaster_trainer.checkpoint.layout import Objects, write_file
+from trainmaster_trainer.checkpoint.layout import NamedObjects, write_file
 from trainmaster_trainer.settings import Settings
 
 
@@ -74,7 +74,7 @@ class Lineage:
         return Lineage(found)
 
 
-def read(folder: Path, job: str | None, remote: Objects | None = None) -> Lineage:
+def read(folder: Path, job: str | None, remote: NamedObjects | None = None) -> Lineage:
     """Return the lineage in a folder, or in the object store, if it is of `job` (None: any); empty if it is unreadable.
 
     Raises:
@@ -108,7 +108,7 @@ def trusting_owner(folder: Path) -> Callable[[Origin], bool]:
     return lineage.trusting(lineage.owner)
 
 
-def write(folder: Path, job: str, lineage: Lineage, remote: Objects | None = None) -> None:
+def write(folder: Path, job: str, lineage: Lineage, remote: NamedObjects | None = None) -> None:
     """Replace the lineage. One in an object store is copied to the folder, where `trainmaster audit` looks."""
     text = json.dumps({"job": job, "resumed": lineage.resumed}).encode()
     if remote:

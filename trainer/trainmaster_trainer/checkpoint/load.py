@@ -20,7 +20,7 @@ from trainmaster.wire.manifest import MAX_MANIFEST, SCRIPT
 from trainmaster_trainer.checkpoint import of_scripts
 from trainmaster_trainer.checkpoint.layout import MANIFEST, saved_steps, step_folder
 from trainmaster_trainer.checkpoint.lineage import Origin
-from trainmaster_trainer.checkpoint.manifest import Manifest, glance, read_manifest
+from trainmaster_trainer.checkpoint.manifest_check import Manifest, glance, read_manifest
 from trainmaster_trainer.checkpoint.model_state import check_readable
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.shard import TensorRecord, read_shard
@@ -37,15 +37,17 @@ Trusted = Callable[[Origin], bool]
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """Loaded is a verified checkpoint in memory."""
+class LoadedCheckpoint:
+    """LoadedCheckpoint is a verified checkpoint in memory."""
 
     manifest: Manifest
     state: State  # of model and optimizer
     is_here: bool = True  # in this replica's folder; else another replica has sent it
 
 
-def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Trusted | None = None) -> Loaded | None:
+def newest(
+    folder: Path, expected: Shapes, below: int | None = None, trusted: Trusted | None = None
+) -> LoadedCheckpoint | None:
     """Return the newest good and trusted checkpoint in a folder (older than step `below`), or None.
 
     Raises:
@@ -106,7 +108,7 @@ def newest_step(folder: Path, trusted: Trusted | None = None) -> int:
     return 0
 
 
-def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trusted | None = None) -> Loaded:
+def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trusted | None = None) -> LoadedCheckpoint:
     """Return one checkpoint, verified to the last byte. With `expected`, it has all that is to be restored.
 
     Raises:
@@ -129,7 +131,7 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
                 for record, tensor in parts:
                     box = tuple(slice(at, at + size) for at, size in zip(record.offset, record.shape, strict=True))
                     tensors[name][box] = tensor
-        loaded = Loaded(manifest, State(tensors, manifest.scalars))
+        loaded = LoadedCheckpoint(manifest, State(tensors, manifest.scalars))
         if expected is not None:  # the ranks must know before they agree on it
             check = of_scripts.check_readable if SCRIPT in manifest.scalars else check_readable
             check(loaded.state)

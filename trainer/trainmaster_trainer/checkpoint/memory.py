@@ -33,12 +33,12 @@ from statistics import median
 
 from torch import Tensor
 
-from trainmaster_trainer.agent.room import memory_left
+from trainmaster_trainer.agent.memory_left import memory_left
 from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
 from trainmaster_trainer.checkpoint.intervals import FREE_SECONDS, interval, separate
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, Neighbours
 from trainmaster_trainer.checkpoint.parts import Cut, cut
-from trainmaster_trainer.checkpoint.slot import Owner, Slot, size, step_of
+from trainmaster_trainer.checkpoint.slot import Owner, SnapshotSlot, size, step_of
 from trainmaster_trainer.checkpoint.slot_copies import COPIES, SlotCopies
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.group import Group
@@ -81,7 +81,7 @@ class Memory:
         self._neighbours = Neighbours(group) if training.snapshots is Snapshots.NEIGHBOURS else None
         copied = training.snapshots is Snapshots.COPIED and group.world_size > group.local_world_size
         self._copies = SlotCopies(group, self._path) if copied else None
-        self._slots: list[Slot] = []
+        self._slots: list[SnapshotSlot] = []
         self._old: list[Path] = []
         self._heirlooms: list[Path] = []  # files of this rank that slots may take over, the least worth first
         self._cuts: dict[str, Cut] = {}
@@ -287,7 +287,7 @@ class Memory:
             f"{f' and are to leave {_mib(left * each)} MiB' * (left > 0)}, and {_mib(free)} MiB of memory are free"
         )
 
-    def _slot(self, number: int, tensors: Mapping[str, Tensor], room: int) -> Slot:
+    def _slot(self, number: int, tensors: Mapping[str, Tensor], room: int) -> SnapshotSlot:
         settings = self._settings
         path = self._path(settings.rank, number)
         path.unlink(missing_ok=True)
@@ -303,7 +303,7 @@ class Memory:
             carries=self._neighbours.before if self._neighbours else -1,
         )
         heir_to = self._heirlooms.pop(0) if self._heirlooms else None
-        return Slot(path, owner, tensors, room, heir_to=heir_to, cuts=self._cuts)
+        return SnapshotSlot(path, owner, tensors, room, heir_to=heir_to, cuts=self._cuts)
 
     def _path(self, rank: int, number: int) -> Path:
         return (self._folder or Path()) / f"{self._settings.run_key}.rank-{rank}.slot-{number}"

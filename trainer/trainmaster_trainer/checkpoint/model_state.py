@@ -36,14 +36,14 @@ _Forms = dict[str, tuple[torch.dtype, torch.Size]]
 
 
 @dataclass(frozen=True)
-class Whole:
-    """Whole holds the model's shapes and the optimizer's groups before they were split, the same on all ranks."""
+class UnsplitShapes:
+    """UnsplitShapes holds a model's shapes and an optimizer's groups before they were split, the same on all ranks."""
 
     shapes: Shapes
     groups: list[list[str]]  # names of parameters
 
     @classmethod
-    def of(cls, model: nn.Module, optimizer: Optimizer) -> Whole:
+    def capture(cls, model: nn.Module, optimizer: Optimizer) -> UnsplitShapes:
         """Return those of model and optimizer. Call it before anything is split."""
         names = {parameter: name for name, parameter in model.named_parameters()}
         shapes = {
@@ -62,7 +62,7 @@ class ModelState:
         self,
         model: nn.Module,
         optimizer: Optimizer,
-        whole: Whole | None = None,
+        whole: UnsplitShapes | None = None,
         names: Mapping[str, str] | None = None,
     ) -> None:
         self._model = model

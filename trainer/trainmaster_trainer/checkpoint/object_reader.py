@@ -23,7 +23,7 @@ class TooManyError(Exception):
     """There are more objects than those of any job."""
 
 
-class Entry(NamedTuple):
+class ObjectEntry(NamedTuple):
     """An entry is an object, or a folder, in a list."""
 
     name: str
@@ -78,7 +78,7 @@ class ObjectReader:
             finally:
                 threads.shutdown(cancel_futures=True)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[ObjectEntry]:
         """List all objects below.
 
         Raises:
@@ -87,10 +87,10 @@ class ObjectReader:
         if self._is_s3:
             for page in self._pages(Delimiter=""):
                 for one in page.get("Contents", []):
-                    yield Entry(one["Key"][len(self._prefix) :], one["LastModified"].timestamp())
+                    yield ObjectEntry(one["Key"][len(self._prefix) :], one["LastModified"].timestamp())
         else:
             found = self._files.find(self._root)
-            yield from (Entry(str(path)[len(self._root) + 1 :], None) for path in found)
+            yield from (ObjectEntry(str(path)[len(self._root) + 1 :], None) for path in found)
 
     def folders(self) -> Iterator[str]:
         """List the folders directly below."""

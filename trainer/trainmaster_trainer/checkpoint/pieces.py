@@ -78,8 +78,8 @@ def _dtensor(own: Tensor, model: DTensor, placements: Any, shape: torch.Size) ->
 
 
 @dataclass(frozen=True)
-class Held:
-    """Held says what a rank has of one tensor."""
+class HeldTensor:
+    """HeldTensor says what a rank has of one tensor."""
 
     dtype: str
     whole: tuple[int, ...]  # shape
@@ -91,7 +91,7 @@ class Holding:
     """Holding is what one rank says of its tensors before a save."""
 
     writes: bool
-    tensors: dict[str, Held]
+    tensors: dict[str, HeldTensor]
     allowed: dict[str, int] = field(default_factory=dict)  # of its tensors, see `soundness.py`
 
 

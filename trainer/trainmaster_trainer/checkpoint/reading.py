@@ -1,5 +1,5 @@
-"""Tell a bad checkpoint from a failing storage: see `trainmaster.wire.reading`, which `trainmaster audit` uses too."""
+"""Tell a bad checkpoint from a failing storage: see `trainmaster.wire.read_errors`, which `audit` uses too."""
 
-from trainmaster.wire.reading import CorruptCheckpointError, telling
+from trainmaster.wire.read_errors import CorruptCheckpointError, telling
 
 __all__ = ["CorruptCheckpointError", "telling"]

@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainmaster_trainer.batch_losses import COLUMNS, MOST_STEPS
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import PENDING, slots_in
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
 from trainmaster_trainer.checkpoint.of_scripts import OWN
 from trainmaster_trainer.checkpoint.parts import Cut
-from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
+from trainmaster_trainer.checkpoint.slot import LoadedSnapshot, Owner, SlotError, Snapshot, fingerprint, look
 from trainmaster_trainer.checkpoint.soundness import Oddity, complaint
 from trainmaster_trainer.checkpoint.state import State, dtype_name
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.losses import COLUMNS, MOST_STEPS
 from trainmaster_trainer.metric_names import MOST_METRICS
 from trainmaster_trainer.settings import Settings
 
@@ -44,8 +44,8 @@ class Recalled:
 
 
 @dataclass(frozen=True)
-class Held:
-    """Held is a snapshot that a rank sees, as it tells the other ranks."""
+class SeenSnapshot:
+    """SeenSnapshot is a snapshot that a rank sees, as it tells the other ranks."""
 
     step: int
     attempt: int
@@ -63,7 +63,7 @@ class Held:
         return self.step, self.attempt
 
 
-def choose(held: list[list[Held]]) -> Key | None:
+def choose(held: list[list[SeenSnapshot]]) -> Key | None:
     """Return the newest step and attempt that the ranks can restore, given what each sees in memory; None: nothing.
 
     A state that every rank wrote itself comes before one that is newer by a single snapshot and has to be passed on:
@@ -91,7 +91,7 @@ def choose(held: list[list[Held]]) -> Key | None:
     return max([*complete, *replicated], default=None)
 
 
-def _is_whole(found: Sequence[Held | Owner]) -> bool:
+def _is_whole(found: Sequence[SeenSnapshot | Owner]) -> bool:
     return bool(found) and {one.part for one in found} == set(range(found[0].parts))
 
 
@@ -166,7 +166,7 @@ def load(fitting: list[Snapshot], settings: Settings) -> State | None:
         return None
 
 
-def _fit(loaded: list[Loaded], name: str, cut: Cut) -> bool:
+def _fit(loaded: list[LoadedSnapshot], name: str, cut: Cut) -> bool:
     """Return whether the parts of a tensor, in their order, make the whole that the first says."""
     begin = 0
     for one in loaded:
@@ -181,7 +181,7 @@ def _fit(loaded: list[Loaded], name: str, cut: Cut) -> bool:
     return begin == cut.length
 
 
-def pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) -> tuple[Tensor, ...]:
+def pending(key: Key, mine: list[Snapshot], held: list[list[SeenSnapshot]], rank: int) -> tuple[Tensor, ...]:
     """Return losses for this rank to keep. Each earlier rank's go to the same rank, or to the lowest that sees them."""
     seen: dict[int, list[int]] = {}
     for viewer, rows in enumerate(held):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, joined
-from trainmaster_trainer.checkpoint.recall import Held, Key, readable, spread
+from trainmaster_trainer.checkpoint.recall import Key, SeenSnapshot, readable, spread
 from trainmaster_trainer.checkpoint.slot import SlotError, Snapshot, open_page
 from trainmaster_trainer.checkpoint.slot_copies import receive, send
 from trainmaster_trainer.checkpoint.soundness import Allowed
@@ -28,7 +28,7 @@ BROUGHT = 9  # the number of a slot that no rank writes
 
 
 def restored(
-    key: Key, here: State | None, lacking: list[bool], held: list[list[Held]], mine: list[Snapshot], *,
+    key: Key, here: State | None, lacking: list[bool], held: list[list[SeenSnapshot]], mine: list[Snapshot], *,
     allowed: Allowed, group: Group,
 ) -> State | None:  # fmt: skip
     """Return this rank's state, if each rank that has lost its own finds it at a neighbour. All ranks call it together.
@@ -55,7 +55,9 @@ def restored(
     return None if any(group.gather(problem)) else here
 
 
-def bring_back(key: Key, held: list[list[Held]], mine: list[Snapshot], settings: Settings, group: Group) -> list[int]:
+def bring_back(
+    key: Key, held: list[list[SeenSnapshot]], mine: list[Snapshot], settings: Settings, group: Group
+) -> list[int]:
     """Put copies of lost snapshots back where they were; return the ranks that had lost them. All ranks call it."""
     seen = [[one.rank for one in rows if one.key == key and not one.replicated] for rows in held]
     keepers = {rank: next((one for one, ranks in enumerate(seen) if rank in ranks), -1) for rank in range(len(held))}

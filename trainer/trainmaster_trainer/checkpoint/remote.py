@@ -44,8 +44,8 @@ class StorageError(OSError):
 
 
 @dataclass(frozen=True, order=True)
-class Saved:
-    """Saved is a checkpoint: the newest is the largest."""
+class SavedCheckpoint:
+    """SavedCheckpoint is a checkpoint: the newest is the largest."""
 
     step: int
     attempt: int
@@ -54,11 +54,11 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Listing:
-    """Listing holds what there is in the store."""
+class StoreListing:
+    """StoreListing holds what there is in the store."""
 
-    saved: list[Saved]  # committed, the newest first
-    unfinished: list[Saved]  # have no manifest
+    saved: list[SavedCheckpoint]  # committed, the newest first
+    unfinished: list[SavedCheckpoint]  # have no manifest
     segments: dict[str, int]  # name: attempt
 
 
@@ -113,17 +113,17 @@ class Remote:
         with self._errors():
             self._files.put_file(str(path), f"{self._root}/{name}")
 
-    def saved(self) -> list[Saved]:
+    def saved(self) -> list[SavedCheckpoint]:
         """Return the committed checkpoints, newest first."""
         return self.listing().saved
 
-    def listing(self) -> Listing:
+    def listing(self) -> StoreListing:
         """Return all that is in the store, listed once."""
         names = self._names()
         found = [match for match in map(_FOLDER.fullmatch, names) if match]
         committed = {match[1] for match in found if match[5] == MANIFEST}
-        every = sorted({Saved(int(m[2]), int(m[3]), int(m[4]), m[1]) for m in found}, reverse=True)
-        return Listing(
+        every = sorted({SavedCheckpoint(int(m[2]), int(m[3]), int(m[4]), m[1]) for m in found}, reverse=True)
+        return StoreListing(
             [one for one in every if one.name in committed],
             [one for one in every if one.name not in committed],
             {match[1]: int(match[2]) for match in map(_SEGMENT.fullmatch, names) if match},

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.checkpointable import Checkpointable
-from trainmaster_trainer.checkpoint.elsewhere import FIELD
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.manifest import check_same_everywhere, check_same_order
+from trainmaster_trainer.checkpoint.manifest_check import check_same_everywhere, check_same_order
+from trainmaster_trainer.checkpoint.other_jobs import FIELD
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores import open_memory, open_store

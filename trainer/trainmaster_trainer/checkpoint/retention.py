@@ -15,8 +15,8 @@ from typing import Any
 from trainmaster_trainer.checkpoint import layout, lineage
 from trainmaster_trainer.checkpoint.layout import step_folder
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.manifest import glance
-from trainmaster_trainer.checkpoint.remote import Remote, Saved
+from trainmaster_trainer.checkpoint.manifest_check import glance
+from trainmaster_trainer.checkpoint.remote import Remote, SavedCheckpoint
 from trainmaster_trainer.settings import Settings
 
 
@@ -60,7 +60,7 @@ class Retention:
             self.counted.add(step)
         return True
 
-    def surplus(self, saved: Iterable[Saved]) -> list[Saved]:
+    def surplus(self, saved: Iterable[SavedCheckpoint]) -> list[SavedCheckpoint]:
         """Return the checkpoints in the object store that are too many."""
         ranked = sorted(saved, key=lambda one: (self.way.holds(one.attempt, one.step), one), reverse=True)
         good = [one for one in ranked if self.way.holds(one.attempt, one.step)]

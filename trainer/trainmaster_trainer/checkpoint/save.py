@@ -29,16 +29,16 @@ from typing import Any
 from torch import Tensor
 from trainmaster.wire import codec
 from trainmaster.wire.messages import CheckpointRecord
-from trainmaster.wire.progress import ProgressFile
+from trainmaster.wire.progress_page import ProgressFile
 
 from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.copier import Copier, Settled
-from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, glance, model_sha256
+from trainmaster_trainer.checkpoint.manifest_check import Cursor, Manifest, glance, model_sha256
 from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.soundness import UnsoundError
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores import open_store
-from trainmaster_trainer.checkpoint.stores.telling import problem_of
+from trainmaster_trainer.checkpoint.stores.save_problems import problem_of
 from trainmaster_trainer.checkpoint.writers import OUTCOME, Writers
 from trainmaster_trainer.errors import (
     ConfigurationError,
@@ -64,8 +64,8 @@ class SaveFailedError(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Outcome is how a save went, as far as this rank knows."""
+class SaveOutcome:
+    """SaveOutcome is how a save went, as far as this rank knows."""
 
     step: int = 0
     problem: str = ""  # "" if it is good, or other ranks write
@@ -84,7 +84,7 @@ class Saver:
         self._copier = Copier()
         self._page = _page(settings) if self._store.commits else None
         self._thread: threading.Thread | None = None
-        self.last = Outcome()  # of the save that ended last
+        self.last = SaveOutcome()  # of the save that ended last
         self.committed_step = 0  # of the newest checkpoint, as far as this rank knows
 
     def prepare(self) -> None:
@@ -255,7 +255,7 @@ class Saver:
                 problem, refused = self._writers.get(OUTCOME, 0)
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             problem, refused = f"{type(error).__name__}: {error}", False
-        self.last = Outcome(step, problem, refused, record)
+        self.last = SaveOutcome(step, problem, refused, record)
         if problem:
             log.warning(
                 "The checkpoint of step %d was not written, the newest one is that of step %d: %s",

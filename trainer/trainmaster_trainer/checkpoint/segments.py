@@ -34,7 +34,7 @@ _MOST_BYTES = 1 << 34  # of all lines: a hundred million
 _NAME = re.compile(r"[0-9]{8,15}-[0-9]{8,15}\.[0-9a-f]{8}\.[a-z0-9-]{1,100}\.jsonl")
 
 
-class Segment(NamedTuple):
+class LineSegment(NamedTuple):
     """A segment is an object of lines."""
 
     first: int  # step
@@ -47,7 +47,7 @@ class Lines:
     """Hold the lines up to a checkpoint."""
 
     step: int = 0
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[LineSegment, ...] = ()
     last: str = ""  # the last line, with its time: who has it at the same place has the same lines
 
     @property
@@ -81,7 +81,7 @@ def _parse(text: bytes) -> Lines:
         ValueError, KeyError, TypeError, AttributeError: it is none.
     """
     plain = bounded_json.parse(text, _MOST_INDEX, _MOST_INDEX)
-    segments = tuple(Segment(*one) for one in plain["segments"])
+    segments = tuple(LineSegment(*one) for one in plain["segments"])
     step, last = plain["step"], plain["last"]
     numbers = [step, *(number for one in segments for number in (one.first, one.bytes))]
     if not all(type(number) is int and number >= 0 for number in numbers) or type(last) is not str:
@@ -149,7 +149,7 @@ class SegmentWriter:
             begin, first = begin - last.bytes, last.first
             older.pop()
         text = _cut(self._folder, begin - self._lacking, end - self._lacking)
-        segment = Segment(first, f"{first:08d}-{step:08d}.{self._suffix}", len(text))
+        segment = LineSegment(first, f"{first:08d}-{step:08d}.{self._suffix}", len(text))
         self.put_here.add(segment.name)
         self._remote.put(f"{SEGMENTS}/{segment.name}", text)
         return Lines(step, (*older, segment), text[text.rfind(b"\n", 0, -1) + 1 :].decode())

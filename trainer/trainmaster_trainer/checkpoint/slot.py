@@ -37,7 +37,7 @@ from trainmaster.wire.files import open_to_read
 
 from trainmaster_trainer.checkpoint.parts import Cut
 from trainmaster_trainer.checkpoint.pinned import copy_all, pin_for
-from trainmaster_trainer.checkpoint.slot_layout import ALIGNED, Place, SlotError, from_text, parse, to_text
+from trainmaster_trainer.checkpoint.slot_layout import ALIGNED, SlotError, TensorPlace, from_text, parse, to_text
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, dtype_name
 
 __all__ = ["SlotError"]
@@ -77,8 +77,8 @@ def fingerprint(shapes: Shapes) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class Slot:
-    """Slot is room for one snapshot, and writes it.
+class SnapshotSlot:
+    """SnapshotSlot is room for one snapshot, and writes it.
 
     `heir_to`: a file whose pages it takes over if it can. `cuts`: which of the tensors are parts of larger ones.
 
@@ -198,7 +198,7 @@ class Snapshot:
         """Return step and attempt: the newest is the largest."""
         return self.step, self.owner.attempt
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedSnapshot:
         """Return its content: views of private pages, valid as long as they are referenced.
 
         Raises:
@@ -207,7 +207,7 @@ class Snapshot:
         page, data, places, text = self._open()
         tensors = {name: _view(page, data, at) for name, at in places.items()}
         scalars = parse(text, "its scalars cannot be read")
-        return Loaded(tensors, scalars, {name: at.cut for name, at in places.items() if at.cut})
+        return LoadedSnapshot(tensors, scalars, {name: at.cut for name, at in places.items() if at.cut})
 
     def tensor(self, name: str) -> Tensor:
         """Return a copy of one of its tensors.
@@ -219,7 +219,7 @@ class Snapshot:
         page, data, places, _ = self._open()
         return _view(page, data, places[name]).clone()
 
-    def _open(self) -> tuple[mmap.mmap, int, dict[str, Place], bytes]:
+    def _open(self) -> tuple[mmap.mmap, int, dict[str, TensorPlace], bytes]:
         """Return the mapped file, where in it the tensors begin, where each lies from there on, and the scalars."""
         try:
             with os.fdopen(open_to_read(self.path), "rb", buffering=0) as file:
@@ -236,8 +236,8 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """Loaded is the content of a snapshot. `cuts`: which of the tensors are parts of larger ones."""
+class LoadedSnapshot:
+    """LoadedSnapshot is the content of a snapshot. `cuts`: which of the tensors are parts of larger ones."""
 
     tensors: dict[str, Tensor]
     scalars: dict[str, Any]
@@ -302,15 +302,15 @@ def step_of(path: Path) -> int:
         return -1
 
 
-def _place(tensors: Mapping[str, Tensor], cuts: Mapping[str, Cut]) -> tuple[dict[str, Place], int]:
+def _place(tensors: Mapping[str, Tensor], cuts: Mapping[str, Cut]) -> tuple[dict[str, TensorPlace], int]:
     places, position = {}, 0
     for name, tensor in tensors.items():
-        places[name] = Place(dtype_name(tensor.dtype), tuple(tensor.shape), position, cuts.get(name))
+        places[name] = TensorPlace(dtype_name(tensor.dtype), tuple(tensor.shape), position, cuts.get(name))
         position = _round(position + tensor.numel() * tensor.element_size(), ALIGNED)
     return places, position
 
 
-def _model_shapes(places: Mapping[str, Place]) -> Shapes:
+def _model_shapes(places: Mapping[str, TensorPlace]) -> Shapes:
     return {
         name: (at.dtype, at.cut.whole(at.shape) if at.cut else at.shape)
         for name, at in places.items()
@@ -352,7 +352,7 @@ def _inherit(path: Path, length: int) -> mmap.mmap | None:
         os.close(descriptor)
 
 
-def _view(page: mmap.mmap, data: int, at: Place) -> Tensor:
+def _view(page: mmap.mmap, data: int, at: TensorPlace) -> Tensor:
     dtype: torch.dtype = getattr(torch, at.dtype)
     count = math.prod(at.shape)
     if not count:

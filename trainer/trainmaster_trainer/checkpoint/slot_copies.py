@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.neighbours import beside
-from trainmaster_trainer.checkpoint.slot import MARK, PAGE, Slot, open_page
+from trainmaster_trainer.checkpoint.slot import MARK, PAGE, SnapshotSlot, open_page
 from trainmaster_trainer.group import Group
 
 COPIES = 2
@@ -51,7 +51,7 @@ class SlotCopies:
         self.problem = ""  # why this rank has not got it
         self.lacking = False  # whether any rank has not
 
-    def keep(self, step: int, slot: Slot, on: bool) -> bool:
+    def keep(self, step: int, slot: SnapshotSlot, on: bool) -> bool:
         """Give the snapshot of this step to the next replica, if that is due. All ranks call it together.
 
         `on`: whether this rank has taken it. Return whether all have, as far as it was asked now: ranks wait for one

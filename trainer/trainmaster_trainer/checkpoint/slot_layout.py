@@ -25,8 +25,8 @@ class SlotError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Place says where a tensor lies in the file."""
+class TensorPlace:
+    """TensorPlace says where a tensor lies in the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -34,18 +34,18 @@ class Place:
     cut: Cut | None = None  # what part of a larger one it is
 
 
-def to_text(places: Mapping[str, Place]) -> bytes:
+def to_text(places: Mapping[str, TensorPlace]) -> bytes:
     """Return the layout as it is written."""
     rows = {name: (at.dtype, at.shape, at.start, at.cut) for name, at in places.items()}
     return json.dumps(rows, separators=(",", ":")).encode()
 
 
-def from_text(text: bytes) -> dict[str, Place]:
+def from_text(text: bytes) -> dict[str, TensorPlace]:
     """Parse the layout. With thousands of tensors a general decoder would take most of the time of a restart."""
     rows = parse(text, "its layout cannot be read").items()
     try:
         places = {
-            name: Place(dtype, tuple(shape), start, Cut(*cut) if cut else None)
+            name: TensorPlace(dtype, tuple(shape), start, Cut(*cut) if cut else None)
             for name, (dtype, shape, start, cut) in rows
         }
     except (TypeError, ValueError) as error:

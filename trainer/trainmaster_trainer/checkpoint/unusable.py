@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.load import ROOM_FOR_OTHERS, Trusted, read
-from trainmaster_trainer.checkpoint.manifest import glance, read_manifest
+from trainmaster_trainer.checkpoint.manifest_check import glance, read_manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.settings import Settings
 

@@ -23,7 +23,7 @@ from torch.distributed.distributed_c10d import Store
 from trainmaster.wire import codec
 
 from trainmaster_trainer.checkpoint import pieces
-from trainmaster_trainer.checkpoint.pieces import Held, Holding, piece_of
+from trainmaster_trainer.checkpoint.pieces import HeldTensor, Holding, piece_of
 from trainmaster_trainer.checkpoint.state import State, dtype_name
 from trainmaster_trainer.group import Group
 
@@ -83,7 +83,8 @@ class Writers:
     def _collect(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the tensors that this rank writes, out of the parts that all ranks hold."""
         held = {
-            name: Held(dtype_name(one.dtype), tuple(one.shape), piece_of(one)) for name, one in sorted(tensors.items())
+            name: HeldTensor(dtype_name(one.dtype), tuple(one.shape), piece_of(one))
+            for name, one in sorted(tensors.items())
         }
         own = codec.to_plain(Holding(self._everyone or self._group.local_rank == 0, held, self.allowed))
         # Only hashes are exchanged if no holding has changed since the last save.

@@ -14,15 +14,15 @@ from typing_extensions import override
 from trainmaster_trainer.collectives.cast import Cast
 from trainmaster_trainer.collectives.driver import Driver
 from trainmaster_trainer.collectives.funnel import Funnel
-from trainmaster_trainer.collectives.hierarchical import Hierarchical, Inside
+from trainmaster_trainer.collectives.hierarchical import Hierarchical, LeaderLink
 from trainmaster_trainer.collectives.int8 import Int8
-from trainmaster_trainer.collectives.links import Links
+from trainmaster_trainer.collectives.memory_slots import Slots, share_slots
 from trainmaster_trainer.collectives.native import Native
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
 from trainmaster_trainer.collectives.ring import Ring
 from trainmaster_trainer.collectives.shards import SharedShards
 from trainmaster_trainer.collectives.shared import SharedMemory
-from trainmaster_trainer.collectives.slots import Slots, share_slots
+from trainmaster_trainer.collectives.tensor_links import TensorLinks
 from trainmaster_trainer.collectives.tree import Tree
 from trainmaster_trainer.group import Group
 
@@ -79,7 +79,7 @@ def _hierarchical(group: Group) -> Reducer:
     return Hierarchical(_inside(group, mine), between)
 
 
-def _inside(group: Group, ranks: list[int]) -> Inside | None:
+def _inside(group: Group, ranks: list[int]) -> LeaderLink | None:
     links = make_links(group)
     if len(ranks) == 1:
         return None
@@ -104,10 +104,10 @@ class _Funnelled(Reducer):
         self.traffic.reduced += size_of(tensor)
 
 
-def make_links(group: Group) -> Links:
+def make_links(group: Group) -> TensorLinks:
     """Return links to all ranks, over a process group of their own. All ranks call it."""
     own = dist.new_group(timeout=group.patience)
-    return Links(own if isinstance(own, dist.ProcessGroup) else None)
+    return TensorLinks(own if isinstance(own, dist.ProcessGroup) else None)
 
 
 def _share(group: Group, name: str, ranks: list[int]) -> Slots | None:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from trainmaster_trainer.collectives.links import Links
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
+from trainmaster_trainer.collectives.tensor_links import TensorLinks
 
 
 class Driver(Reducer):
@@ -21,7 +21,7 @@ class Driver(Reducer):
 
     in_rank_order = True
 
-    def __init__(self, links: Links, ranks: Sequence[int], rank: int) -> None:
+    def __init__(self, links: TensorLinks, ranks: Sequence[int], rank: int) -> None:
         super().__init__()
         self.traffic = links.traffic
         self._links = links

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from trainmaster_trainer.collectives.memory_slots import SemaphoreKind, Slots
 from trainmaster_trainer.collectives.reducer import Traffic, size_of
-from trainmaster_trainer.collectives.slots import Kind, Slots
 
 
 class Funnel:
@@ -28,9 +28,9 @@ class Funnel:
                 self._slots.put(number, chunk, [self._first])
                 continue
             for other in self._others:
-                self._slots.wait(Kind.FULL, [other])
+                self._slots.wait(SemaphoreKind.FULL, [other])
                 chunk.add_(self._slots.slot(other, number, chunk))
-            self._slots.post(Kind.FREE, self._others)
+            self._slots.post(SemaphoreKind.FREE, self._others)
         self._count(received=self._is_first, size=size_of(tensor))
 
     def broadcast(self, tensor: Tensor) -> None:
@@ -39,9 +39,9 @@ class Funnel:
             if self._is_first:
                 self._slots.put(number, chunk, self._others)
                 continue
-            self._slots.wait(Kind.FULL, [self._first])
+            self._slots.wait(SemaphoreKind.FULL, [self._first])
             chunk.copy_(self._slots.slot(self._first, number, chunk))
-            self._slots.post(Kind.FREE, [self._first])
+            self._slots.post(SemaphoreKind.FREE, [self._first])
         self._count(received=not self._is_first, size=size_of(tensor))
 
     def _numbered(self, way: str, tensor: Tensor) -> list[tuple[int, Tensor]]:

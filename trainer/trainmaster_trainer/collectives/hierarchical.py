@@ -16,8 +16,8 @@ from typing_extensions import override
 from trainmaster_trainer.collectives.reducer import Reducer, Traffic, size_of
 
 
-class Inside(Protocol):
-    """Inside is how the ranks of one replica reach their leader: a Driver or a Funnel."""
+class LeaderLink(Protocol):
+    """LeaderLink is how the ranks of one replica reach their leader: a Driver or a Funnel."""
 
     traffic: Traffic
 
@@ -33,7 +33,7 @@ class Hierarchical(Reducer):
 
     in_rank_order = False  # between the leaders it is a ring
 
-    def __init__(self, inside: Inside | None, between: Reducer | None) -> None:
+    def __init__(self, inside: LeaderLink | None, between: Reducer | None) -> None:
         super().__init__()
         self._inside = inside
         self._between = between

@@ -14,10 +14,10 @@ from torch._C._distributed_c10d import AllgatherOptions
 from typing_extensions import override
 
 from trainmaster_trainer.collectives import over_gloo
-from trainmaster_trainer.collectives.over_gloo import Done, OverGloo
+from trainmaster_trainer.collectives.memory_slots import Slots, share_slots
+from trainmaster_trainer.collectives.over_gloo import FinishedWork, OverGloo
 from trainmaster_trainer.collectives.shards import SharedShards
 from trainmaster_trainer.collectives.shared import SharedMemory
-from trainmaster_trainer.collectives.slots import Slots, share_slots
 from trainmaster_trainer.group import Group
 
 
@@ -39,14 +39,14 @@ class HostGroup(OverGloo):
             return self._gloo.allreduce(tensors, options)
         for tensor in tensors:
             self._memory.sum(tensor)
-        return Done(tensors)
+        return FinishedWork(tensors)
 
     @override
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         if not (_fits(output) and _fits(input)):
             return self._gloo.all_gather_single(output, input, opts or AllgatherOptions())
         self._shards.gather(output, input)
-        return Done([output])
+        return FinishedWork([output])
 
     @override
     def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
@@ -58,7 +58,7 @@ class HostGroup(OverGloo):
         if options.reduceOp != dist.ReduceOp.SUM or not (_fits(output) and _fits(input)):
             return self._gloo.reduce_scatter_single(output, input, options)
         self._shards.scatter(output, input)
-        return Done([output])
+        return FinishedWork([output])
 
     @override
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from trainmaster_trainer.collectives.links import Links
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
 from trainmaster_trainer.collectives.ring import cut
+from trainmaster_trainer.collectives.tensor_links import TensorLinks
 
 BLOCK = 256
 LARGEST = 127
@@ -28,7 +28,7 @@ class Int8(Reducer):
 
     in_rank_order = False  # what a number is rounded to depends on its neighbours
 
-    def __init__(self, links: Links, ranks: Sequence[int], rank: int) -> None:
+    def __init__(self, links: TensorLinks, ranks: Sequence[int], rank: int) -> None:
         super().__init__()
         self.traffic = links.traffic
         self._links = links

@@ -55,8 +55,8 @@ for _name in (
     setattr(OverGloo, _name, _handed_on(_name))
 
 
-class Done(dist.Work):
-    """Done is work that is finished already, so that there is nothing to wait for."""
+class FinishedWork(dist.Work):
+    """FinishedWork is work that is finished already, so that there is nothing to wait for."""
 
     def __init__(self, result: list[Tensor]) -> None:
         super().__init__()

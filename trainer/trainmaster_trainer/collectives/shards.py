@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
+from trainmaster_trainer.collectives.memory_slots import SemaphoreKind, Slots, Stage
 from trainmaster_trainer.collectives.shared import add_up
-from trainmaster_trainer.collectives.slots import Kind, Slots, Stage
 
 Span = tuple[int, int]  # of a chunk: its first element, and the one behind its last
 
@@ -42,11 +42,11 @@ class SharedShards:
 
         def read(number: int, span: Span) -> None:
             first, end = span
-            slots.wait(Kind.FULL, slots.peers)
+            slots.wait(SemaphoreKind.FULL, slots.peers)
             for row, rank in zip(rows, slots.ranks, strict=True):
                 part = row[first:end]
                 part.copy_(own[first:end] if rank == slots.rank else slots.slot(rank, number, part))
-            slots.post(Kind.FREE, slots.peers)
+            slots.post(SemaphoreKind.FREE, slots.peers)
 
         self._pass_through(len(own), slots.layout.chunk // own.element_size(), put, read)
 
@@ -57,22 +57,22 @@ class SharedShards:
 
         def put(number: int, span: Span) -> None:
             first, end = span
-            slots.wait(Kind.FREE, slots.peers)
+            slots.wait(SemaphoreKind.FREE, slots.peers)
             area = self._rows(slots.rank, number, parts, end - first)
             for place, row in enumerate(rows):
                 if place != self._place:
                     area[place].copy_(row[first:end])
-            slots.post(Kind.FULL, slots.peers)
+            slots.post(SemaphoreKind.FULL, slots.peers)
 
         def read(number: int, span: Span) -> None:
             first, end = span
-            slots.wait(Kind.FULL, slots.peers)
+            slots.wait(SemaphoreKind.FULL, slots.peers)
             theirs = [self._rows(rank, number, parts, end - first)[self._place] for rank in slots.ranks]
             theirs[self._place] = rows[self._place][first:end]
             add_up(theirs, total[first:end])
             if divisor > 1:
                 total[first:end].div_(divisor)
-            slots.post(Kind.FREE, slots.peers)
+            slots.post(SemaphoreKind.FREE, slots.peers)
 
         self._pass_through(len(total), slots.layout.chunk // parts.element_size() // len(rows), put, read)
 

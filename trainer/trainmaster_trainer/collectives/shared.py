@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from trainmaster_trainer.collectives.memory_slots import SemaphoreKind, Slots
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
 from trainmaster_trainer.collectives.ring import cut
-from trainmaster_trainer.collectives.slots import Kind, Slots
 
 Finish = Callable[[Tensor], object]
 SMALL = 1 << 15  # bytes: below, a second wait costs more than adding up in every rank
@@ -62,29 +62,29 @@ class SharedMemory(Reducer):
 
     def _add(self, finish: Finish, number: int, chunk: Tensor) -> None:
         slots = self._slots
-        slots.wait(Kind.FULL, slots.peers)
+        slots.wait(SemaphoreKind.FULL, slots.peers)
         parts = [slots.slot(rank, number, chunk) for rank in self._ranks]
         if len(parts) == _TWO:
             parts[self._place] = chunk  # of two, either may be written over; and the slot need not be read
         add_up(parts, chunk)
-        slots.post(Kind.FREE, slots.peers)
+        slots.post(SemaphoreKind.FREE, slots.peers)
         finish(chunk)
 
     def _add_part(self, finish: Finish, number: int, chunk: Tensor) -> None:
         slots = self._slots
-        slots.wait(Kind.FULL, slots.peers)
+        slots.wait(SemaphoreKind.FULL, slots.peers)
         parts = [cut(slots.slot(rank, number, chunk), len(self._ranks))[self._place] for rank in self._ranks]
         result = slots.result(slots.rank, number, parts[0])
         add_up(parts, result)
         finish(result)
-        slots.post(Kind.SUMMED, slots.peers)
+        slots.post(SemaphoreKind.SUMMED, slots.peers)
 
     def _collect(self, number: int, chunk: Tensor) -> None:
         slots = self._slots
-        slots.wait(Kind.SUMMED, slots.peers)
+        slots.wait(SemaphoreKind.SUMMED, slots.peers)
         for rank, part in zip(self._ranks, cut(chunk, len(self._ranks)), strict=True):
             part.copy_(slots.result(rank, number, part))
-        slots.post(Kind.FREE, slots.peers)
+        slots.post(SemaphoreKind.FREE, slots.peers)
 
 
 def add_up(parts: Sequence[Tensor], result: Tensor) -> None:

@@ -1,8 +1,8 @@
 """StageGroup is a process group for torch whose ranks are the stages of a pipeline on one host.
 
 Torch's schedules send activations and gradients to neighbouring stages. Those of up to a MiB go through memory
-(`messages.py`): between processes that compute without a pause, gloo's threads have to be given a core first, at both
-ends. All else goes to gloo (`over_gloo.py`).
+(`tensor_messages.py`): between processes that compute without a pause, gloo's threads have to be given a core first, at
+both ends. All else goes to gloo (`over_gloo.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer.collectives import over_gloo
-from trainmaster_trainer.collectives.messages import Messages, share_messages
 from trainmaster_trainer.collectives.over_gloo import OverGloo
+from trainmaster_trainer.collectives.tensor_messages import Messages, share_messages
 from trainmaster_trainer.group import Group
 
 

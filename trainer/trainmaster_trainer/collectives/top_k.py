@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trainmaster_trainer.collectives.links import Links
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
+from trainmaster_trainer.collectives.tensor_links import TensorLinks
 
 PART = 100  # one of so many numbers is sent
 
@@ -22,7 +22,7 @@ PART = 100  # one of so many numbers is sent
 class TopK:
     """TopK adds up sparse tensors, each with a number by which it is known again at the next step."""
 
-    def __init__(self, links: Links, ranks: Sequence[int], rank: int, whole: Reducer) -> None:
+    def __init__(self, links: TensorLinks, ranks: Sequence[int], rank: int, whole: Reducer) -> None:
         self.traffic = links.traffic
         self.errors: dict[int, Tensor] = {}
         self.starting = True

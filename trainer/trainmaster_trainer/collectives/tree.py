@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from trainmaster_trainer.collectives.links import Links
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
+from trainmaster_trainer.collectives.tensor_links import TensorLinks
 
 
 class Tree(Reducer):
@@ -22,7 +22,7 @@ class Tree(Reducer):
 
     in_rank_order = True  # not one after the other, but in an order that does not depend on the place of an element
 
-    def __init__(self, links: Links, ranks: Sequence[int], rank: int) -> None:
+    def __init__(self, links: TensorLinks, ranks: Sequence[int], rank: int) -> None:
         super().__init__()
         self.traffic = links.traffic
         self._links = links

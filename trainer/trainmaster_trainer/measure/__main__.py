@@ -12,7 +12,7 @@ from trainmaster.wire.measured import MachineFacts, Measured
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.measure.exchange import measure_exchange
 from trainmaster_trainer.measure.machine import count_devices, measure_compute
-from trainmaster_trainer.measure.model import describe
+from trainmaster_trainer.measure.model_sizes import describe
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.rank import go_to
 from trainmaster_trainer.settings import Settings
@@ -41,7 +41,7 @@ def _measure(settings: Settings, machine: bool) -> Measured:
     # First, while this process has one thread: the two ranks are forked from it.
     exchange, sharding = measure_exchange() if machine else ((), ())
     task = load_task(plan.task or "", plan.arguments)
-    numerics = Numerics.of(plan)
+    numerics = Numerics.from_plan(plan)
     model = describe(task, numerics)
     if not machine:
         return Measured(model)

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from trainmaster_trainer.answers import make_optimizer
 from trainmaster_trainer.measure.layers import size_of
-from trainmaster_trainer.strategies.used import sparse_layers
+from trainmaster_trainer.strategies.used_parameters import sparse_layers
 from trainmaster_trainer.task import Task
 
 

@@ -15,10 +15,10 @@ from torch.distributed.tensor import DTensor
 from trainmaster_trainer.checkpoint.state import dtype_name
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.scripts.objects import Objects, listed
+from trainmaster_trainer.scripts.script_objects import ScriptObjects, listed
 
 
-def check_alike(objects: Objects, group: Group) -> None:
+def check_alike(objects: ScriptObjects, group: Group) -> None:
     """Check that all ranks have given the same objects, and modules of the same shapes. All ranks call it.
 
     Raises:
@@ -55,7 +55,7 @@ def _difference(forms: list[dict[str, Any]]) -> str:
 class Copies:
     """Copies compares what the ranks have at saves 1, 2, 4, 8, ..., as each rank writes only a part of it."""
 
-    def __init__(self, objects: Objects, group: Group) -> None:
+    def __init__(self, objects: ScriptObjects, group: Group) -> None:
         self._objects = objects
         self._group = group
         self._saves = 0

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from trainmaster_trainer.agent import errors
+from trainmaster_trainer.agent import rank_errors
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import RESULT_TIMEOUT, Group
 from trainmaster_trainer.settings import Settings
@@ -85,7 +85,7 @@ def await_all(what: str, store: Store, rank: int, ranks: int, seconds: float) ->
             )
         if missing and not told:
             told = True
-            errors.say(
+            rank_errors.say(
                 f"trainmaster: session.state: rank {rank} waits in {what} for rank {', '.join(map(str, missing))}. "
                 "Every rank must call it."
             )
@@ -100,7 +100,7 @@ def telling_who_has_left(n: int, store: Store, rank: int, ranks: int) -> Iterato
         with suppress(dist.DistError):
             gone = [other for other in range(ranks) if store.check([f"{_LEFT}/{other}"])]
             if gone:
-                errors.say(
+                rank_errors.say(
                     f"trainmaster: session.state: rank {rank} calls step({n}), and rank {gone[0]} has ended. Take as "
                     "many steps on every rank, also where one has fewer batches."
                 )

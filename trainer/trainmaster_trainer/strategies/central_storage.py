@@ -28,16 +28,16 @@ from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.soundness import allowed_in
 from trainmaster_trainer.checkpoint.state import MODEL, State
 from trainmaster_trainer.collectives.funnel import Funnel
-from trainmaster_trainer.collectives.memory import connect
-from trainmaster_trainer.collectives.slots import share_slots
+from trainmaster_trainer.collectives.memory_slots import share_slots
+from trainmaster_trainer.collectives.peer_memory import connect
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.steady import Steady, trained
+from trainmaster_trainer.strategies.outside_changes import OutsideChanges, trained
 from trainmaster_trainer.strategies.strategy import WholeModel, check_one_machine, check_options
-from trainmaster_trainer.strategies.used import check_dense, check_no_extra_state
+from trainmaster_trainer.strategies.used_parameters import check_dense, check_no_extra_state
 from trainmaster_trainer.task import Task
-from trainmaster_trainer.validation import Trial
+from trainmaster_trainer.validation import Evaluator
 
 ALIGNMENT = 64  # bytes, a cache line
 
@@ -61,7 +61,7 @@ class CentralStorage(WholeModel):
         # A device's model is a copy; on the CPU it is the storage itself.
         on_cpu = group.device.type == "cpu"
         self.model = self._storage if on_cpu else copy.deepcopy(self._storage).to(group.device)
-        Steady("CentralStorage", self.model, lambda: dict(self.model.named_parameters()))
+        OutsideChanges("CentralStorage", self.model, lambda: dict(self.model.named_parameters()))
         if group.is_first:
             self.make_optimizer(self._storage)
         stored = {MODEL + name: tensor.detach() for name, tensor in self._storage.state_dict().items()}
@@ -139,7 +139,7 @@ class CentralStorage(WholeModel):
         self._wait_for_first()
 
     @override
-    def evaluate(self, trial: Trial) -> dict[str, float]:
+    def evaluate(self, trial: Evaluator) -> dict[str, float]:
         self._pull()
         return super().evaluate(trial)
 

@@ -26,13 +26,12 @@ from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.collectives.gradients import COMPRESSIONS, NONE, Gradients
-from trainmaster_trainer.counted import Loss
+from trainmaster_trainer.counted_loss import Loss
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.moment import Moment, with_extra_state
-from trainmaster_trainer.strategies.sharing import share, share_extra_state
-from trainmaster_trainer.strategies.steady import (
+from trainmaster_trainer.model_guard import ModelGuard, with_extra_state
+from trainmaster_trainer.strategies.outside_changes import (
     EARLY,
     check_equal,
     check_same_trained,
@@ -42,8 +41,9 @@ from trainmaster_trainer.strategies.steady import (
     marks,
     trained,
 )
+from trainmaster_trainer.strategies.sharing import share, share_extra_state
 from trainmaster_trainer.strategies.strategy import WholeModel
-from trainmaster_trainer.strategies.used import all_used, check_dense, uses_all
+from trainmaster_trainer.strategies.used_parameters import all_used, check_dense, uses_all
 from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ class DataParallel(WholeModel):
         if self._looked:
             return self._forward(batch)
         self._looked = True
-        before, still = Moment(self.model), marks(frozen(self.model))
+        before, still = ModelGuard(self.model), marks(frozen(self.model))
         loss = self._forward(batch)
         if all_used([loss.value], self.model.parameters(), self.group):
             return loss
@@ -209,7 +209,7 @@ class DataParallel(WholeModel):
     def _look(self, parts: Sequence[Batch]) -> None:
         """Look before a step in parts whether all parameters are used: between parts the ranks cannot reconnect."""
         self._looked = True
-        before, still = Moment(self.model), marks(frozen(self.model))
+        before, still = ModelGuard(self.model), marks(frozen(self.model))
         with self.replica.no_sync():
             used = all_used((self._forward(part).value for part in parts), self.model.parameters(), self.group)
         before.come_back()
@@ -238,7 +238,7 @@ class DataParallel(WholeModel):
         order the ranks' numbers are added, by most algorithms. A process that resumes would take its first step with
         unsorted buckets and end in other bits than one that never stopped.
         """
-        before = Moment(self.model, frozen(self.model).values())
+        before = ModelGuard(self.model, frozen(self.model).values())
         self.loss(batch).value.backward()  # type: ignore[no-untyped-call]
         before.come_back()
         self.gradients.stepped()

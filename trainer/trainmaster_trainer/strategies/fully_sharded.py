@@ -14,7 +14,7 @@ model that says nothing of its layers is gathered as a whole).
 The loss is that of OneDevice, step by step, but for the order of float32 sums (1e-5 relative); shares of unequal size
 are weighed as in `all_reduce.py`. The ranks' losses must depend on the same parameters at each step: gradients are
 added up in pieces whose size follows from who has one, and experts that only some ranks' samples reach do not fit that
-(`used.py` notices).
+(`used_parameters.py` notices).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from trainmaster_trainer.collectives.shards import SharedShards, exchange_throug
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
+from trainmaster_trainer.strategies.outside_changes import OutsideChanges
 from trainmaster_trainer.strategies.partitioned import Partitioned
-from trainmaster_trainer.strategies.steady import Steady
 from trainmaster_trainer.strategies.strategy import check_options
-from trainmaster_trainer.strategies.used import check_dense
+from trainmaster_trainer.strategies.used_parameters import check_dense
 from trainmaster_trainer.task import Task
 
 _SPREAD = "a model that is spread over ranks"
@@ -127,7 +127,7 @@ def _keep_steady(model: nn.Module, layers: list[nn.Module]) -> None:
             for name, parameter in module.named_parameters(recurse=False)
             if unit is not model or parameter not in inner
         ]
-        Steady(_SPREAD, unit, partial(_at, places))
+        OutsideChanges(_SPREAD, unit, partial(_at, places))
 
 
 def _at(places: list[tuple[str, nn.Module, str]]) -> dict[str, Tensor]:

@@ -38,11 +38,11 @@ from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State, dtype_name
 from trainmaster_trainer.collectives.choose import choose_counted
 from trainmaster_trainer.data import Batch, Share
-from trainmaster_trainer.flat import as_real
+from trainmaster_trainer.flat_buffers import as_real
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import WholeModel, check_options
 from trainmaster_trainer.task import Task
-from trainmaster_trainer.validation import Trial
+from trainmaster_trainer.validation import Evaluator
 
 log = logging.getLogger(__name__)
 COMPRESSIONS = ("None", "BF16", "INT8")
@@ -205,7 +205,7 @@ class LocalSGD(WholeModel):
                 self._outer.state[point][MOMENTUM] = momentum.to(point.device, copy=True)
 
     @override
-    def evaluate(self, trial: Trial) -> dict[str, float]:
+    def evaluate(self, trial: Evaluator) -> dict[str, float]:
         if not self._apart or self.group.world_size == 1:
             return super().evaluate(trial)
         here = self._here()  # the last steps were no whole round: the mean of the models is tried

@@ -33,7 +33,7 @@ from trainmaster_trainer.strategies.stages import Stage
 from trainmaster_trainer.strategies.strategy import check_options
 from trainmaster_trainer.strategies.tensor import plan_of, split_layers
 from trainmaster_trainer.task import Task
-from trainmaster_trainer.validation import Trial
+from trainmaster_trainer.validation import Evaluator
 
 
 class Mesh(Partitioned):
@@ -62,7 +62,7 @@ class Mesh(Partitioned):
         return self.pipe.step(batch) if self.pipe else super().step(batch)
 
     @override
-    def evaluate(self, trial: Trial) -> dict[str, float]:
+    def evaluate(self, trial: Evaluator) -> dict[str, float]:
         return self.evaluate_with(self.pipe.relayed if self.pipe else self.model, trial)
 
 

@@ -28,10 +28,10 @@ from typing_extensions import override
 
 from trainmaster_trainer.answers import make_model, make_optimizer
 from trainmaster_trainer.checkpoint.checkpointable import Snapshots
-from trainmaster_trainer.checkpoint.model_state import ModelState, Whole, forget_others
+from trainmaster_trainer.checkpoint.model_state import ModelState, UnsplitShapes, forget_others
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
 from trainmaster_trainer.checkpoint.state import MODEL, State
-from trainmaster_trainer.counted import Loss
+from trainmaster_trainer.counted_loss import Loss
 from trainmaster_trainer.data import WHOLE, Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group, set_timeout
@@ -40,9 +40,9 @@ from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.sharing import share
 from trainmaster_trainer.strategies.strategy import Strategy
-from trainmaster_trainer.strategies.used import SameUse
+from trainmaster_trainer.strategies.used_parameters import SameUse
 from trainmaster_trainer.task import Task
-from trainmaster_trainer.validation import Trial
+from trainmaster_trainer.validation import Evaluator
 
 Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buffer
 
@@ -73,7 +73,7 @@ class Partitioned(Strategy):
         self.mesh = axes.mesh(group)
         model = make_model(task)
         self.optimizer = make_optimizer(task, list(model.parameters()))
-        whole = Whole.of(model, self.optimizer)
+        whole = UnsplitShapes.capture(model, self.optimizer)
         names: dict[tuple[int, str], list[str]] = {}
         for name, (module, attribute) in _places(model):
             names.setdefault((id(module), attribute), []).append(name)
@@ -178,10 +178,10 @@ class Partitioned(Strategy):
         self._state.restore(state, local_like)
 
     @override
-    def evaluate(self, trial: Trial) -> dict[str, float]:
+    def evaluate(self, trial: Evaluator) -> dict[str, float]:
         return self.evaluate_with(self.model, trial)
 
-    def evaluate_with(self, model: nn.Module, trial: Trial) -> dict[str, float]:
+    def evaluate_with(self, model: nn.Module, trial: Evaluator) -> dict[str, float]:
         """Return the task's figures of a model; all ranks call it with what stands for the model on them.
 
         No rank has a model of its own, so they all see all validation samples.

@@ -11,7 +11,7 @@ It is vertical model parallelism on torch.distributed.pipelining, with two sched
     stage 1      F0 F1 F2 F3 B0 .  B1 ...             (p-1)/(m+p-1) of the time: the bubble.
 
 Memory per rank: a stage's parameters, gradients and moments, about 1/p of the model. Bytes per step: only what goes in
-and out at the cuts, through memory between the CPUs of one host (`collectives/messages.py`).
+and out at the cuts, through memory between the CPUs of one host (`collectives/tensor_messages.py`).
 
 The loss is that of OneDevice, step by step, but for the order of float32 sums (1e-5 relative), also where the batch
 does not divide (`microbatches.py`); a layer that looks at its whole batch, such as BatchNorm, sees a micro-batch.
@@ -34,7 +34,7 @@ from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.moment import without_trace
+from trainmaster_trainer.model_guard import without_trace
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.microbatches import MicroBatch, Signature, signature, split
 from trainmaster_trainer.strategies.partitioned import Partitioned
@@ -43,7 +43,7 @@ from trainmaster_trainer.strategies.stages import Layer, Stage, cut
 from trainmaster_trainer.strategies.strategy import check_options
 from trainmaster_trainer.structure import each_tensor, leaves
 from trainmaster_trainer.task import Task
-from trainmaster_trainer.validation import Trial
+from trainmaster_trainer.validation import Evaluator
 
 log = logging.getLogger(__name__)
 SCHEDULES = {"GPipe": "ScheduleGPipe", "1F1B": "Schedule1F1B"}
@@ -100,7 +100,7 @@ class Pipeline(Partitioned):
         return self.pipe.step(batch)
 
     @override
-    def evaluate(self, trial: Trial) -> dict[str, float]:
+    def evaluate(self, trial: Evaluator) -> dict[str, float]:
         return self.evaluate_with(self.pipe.relayed, trial)
 
 

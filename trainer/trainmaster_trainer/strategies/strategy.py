@@ -37,17 +37,17 @@ from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.checkpointable import WholeState
 from trainmaster_trainer.checkpoint.model_state import ModelState
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
-from trainmaster_trainer.counted import Loss
+from trainmaster_trainer.counted_loss import Loss
 from trainmaster_trainer.data import WHOLE, Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group, alone
 from trainmaster_trainer.numerics import Numerics, Quietly
 from trainmaster_trainer.rates import Rates
-from trainmaster_trainer.strategies.steady import trained
+from trainmaster_trainer.strategies.outside_changes import trained
 from trainmaster_trainer.task import Task
 
 if TYPE_CHECKING:
-    from trainmaster_trainer.validation import Trial
+    from trainmaster_trainer.validation import Evaluator
 
 
 class Strategy(WholeState):
@@ -122,7 +122,7 @@ class Strategy(WholeState):
         return False
 
     @abstractmethod
-    def evaluate(self, trial: Trial) -> dict[str, float]:
+    def evaluate(self, trial: Evaluator) -> dict[str, float]:
         """Return the task's figures of the model, which goes on to be trained; rank 0's answer counts.
 
         All ranks call it together, between two steps or after the last.
@@ -202,7 +202,7 @@ class WholeModel(Strategy):
         return self.settles and (name.startswith(OPTIMIZER) or name.removeprefix(MODEL) in self._stepped)
 
     @override
-    def evaluate(self, trial: Trial) -> dict[str, float]:
+    def evaluate(self, trial: Evaluator) -> dict[str, float]:
         with trial.untouched(self.model):
             with alone():
                 mine = trial.sums(self.model, self.share or WHOLE)

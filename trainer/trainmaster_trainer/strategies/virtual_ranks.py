@@ -24,15 +24,15 @@ from typing_extensions import override
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint.checkpointable import Snapshots
-from trainmaster_trainer.counted import Loss
+from trainmaster_trainer.counted_loss import Loss
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.moment import Inside, with_extra_state
+from trainmaster_trainer.model_guard import ForwardState, with_extra_state
+from trainmaster_trainer.strategies.outside_changes import OutsideChanges, check_same_trained, trained
 from trainmaster_trainer.strategies.sharing import share, share_extra_state
-from trainmaster_trainer.strategies.steady import Steady, check_same_trained, trained
 from trainmaster_trainer.strategies.strategy import WholeModel
-from trainmaster_trainer.strategies.used import check_dense
+from trainmaster_trainer.strategies.used_parameters import check_dense
 from trainmaster_trainer.task import Task
 
 VIRTUAL_RANKS = 8  # a power of two, so that the tree is complete
@@ -65,7 +65,7 @@ class VirtualRanks(WholeModel):
         self.share = Share(first, VIRTUAL_RANKS, parts=end - first)
         self.build(task, group)
         check_dense("a reproducible sum", self.model)
-        Steady("reproducible: true", self.model, lambda: dict(self.model.named_parameters()))
+        OutsideChanges("reproducible: true", self.model, lambda: dict(self.model.named_parameters()))
         self._trained = trained(self.model)
 
     @override
@@ -82,7 +82,7 @@ class VirtualRanks(WholeModel):
 
         Buffers and extra state end as the first of all virtual ranks leaves them.
         """
-        before = after = Inside(self.model)
+        before = after = ForwardState(self.model)
         leaves: list[Subtree] = []
         losses: list[Tensor] = []
         for virtual in range(*self._mine):
@@ -92,7 +92,7 @@ class VirtualRanks(WholeModel):
             leaves.append(leaf)
             losses.append(loss)
             if virtual == self._mine[0]:
-                after = Inside(self.model)
+                after = ForwardState(self.model)
         after.put_back()
         self._take_over_from_first()
         return leaves, losses

@@ -31,7 +31,7 @@ class XlaAllReduce(WholeModel):
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:  # noqa: ARG002 (one way only)
         self.share = Share(group.rank, group.world_size)
         self.build(task, group)
-        self._mesh = xla.Mesh()
+        self._mesh = xla.XlaMesh()
 
     @override
     def step(self, batch: Batch) -> Tensor | None:

@@ -22,9 +22,9 @@ from trainmaster.wire import trackers as table
 from trainmaster.wire.metric_lines import METRICS
 
 from trainmaster_trainer.script_lines import ScriptLines
-from trainmaster_trainer.trackers import code, mlflow, open_telemetry, tensorboard, wandb
-from trainmaster_trainer.trackers.points import Subject, Tracker
-from trainmaster_trainer.trackers.tail import News, Saved, Tail
+from trainmaster_trainer.trackers import code_version, mlflow, open_telemetry, tensorboard, wandb
+from trainmaster_trainer.trackers.points import TrackedJob, Tracker
+from trainmaster_trainer.trackers.tail import FollowerState, News, Tail
 
 LEFT = "left"  # the job may go on later
 _LOOK_SECONDS = 1.0
@@ -33,7 +33,7 @@ _HANG_SECONDS = 60.0  # a call that lasts longer is told of
 _SAVE_SECONDS = 10.0
 _LONGEST_TEXT = 600
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object: another one with each try
-_MAKERS: dict[str, Callable[[Subject], Tracker]] = {
+_MAKERS: dict[str, Callable[[TrackedJob], Tracker]] = {
     "tensorBoard": tensorboard.EventFiles,
     "mlflow": mlflow.MLflowRun,
     "wandb": wandb.WandbRun,
@@ -48,14 +48,14 @@ class SetUpError(Exception):
 class Follower:
     """Follower tells one tracker. `report` is given what is wrong, in a sentence, or "" where all is well again."""
 
-    def __init__(self, subject: Subject, report: Callable[[str], None]) -> None:
+    def __init__(self, subject: TrackedJob, report: Callable[[str], None]) -> None:
         self._subject = subject
         self._report = report
         self._state_file = subject.own / "state.json"
         self._lines: ScriptLines | None = None
         self._tail = Tail(subject)
         self._tracker: Tracker | None = None
-        self._saved = Saved(subject.uid)
+        self._saved = FollowerState(subject.uid)
         self._next_save = 0.0
         self._unread = False  # the file could not be read at the last look
         self.end = ""  # how the job has ended, once it has
@@ -65,7 +65,7 @@ class Follower:
 
     def run(self) -> None:
         """Tell all that comes until the job has ended, and what is left then."""
-        saved = Saved.read(self._state_file)
+        saved = FollowerState.read(self._state_file)
         if saved.uid == self._subject.uid:
             self._saved = saved
             self._tail.marks = saved.marks
@@ -139,7 +139,7 @@ class Follower:
                     tracker.restarted(point)
                 self._saved.attempt = point.attempt
         tracker.tell(news.points)
-        self._tail.told(news)
+        self._tail.note_told(news)
         self._saved.marks = news.marks
         if time.monotonic() >= self._next_save:
             self._save()
@@ -201,8 +201,8 @@ def main() -> None:
         os.dup2(quiet, descriptor)
     told: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     if not told["parameters"].get("commit"):
-        told["parameters"].update(code.commit())
-    follower = Follower(Subject(**told), reports.say)
+        told["parameters"].update(code_version.commit())
+    follower = Follower(TrackedJob(**told), reports.say)
     threading.Thread(target=_listen, args=(follower,), daemon=True).start()
     threading.Thread(target=_watch, args=(follower, reports.say), daemon=True).start()
     follower.run()

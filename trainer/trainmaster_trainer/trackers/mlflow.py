@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster_trainer.trackers.points import ATTEMPT, Point, Subject
+from trainmaster_trainer.trackers.points import ATTEMPT, Point, TrackedJob
 
 _UID, _RESTARTS = "trainmaster.uid", "trainmaster.restarts"
 _AT_ONCE = 1000  # metrics of a request; and in each, so many parameters:
@@ -25,7 +25,7 @@ _DEFAULTS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOU
 class MLflowRun:
     """MLflowRun speaks to the tracking server."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: TrackedJob) -> None:
         for name, value in _DEFAULTS.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient  # noqa: PLC0415 it takes seconds, and may not be there
@@ -97,7 +97,7 @@ class MLflowRun:
         return {**point.figures, ATTEMPT: float(point.attempt)} if is_first else {**point.figures}
 
 
-def _tags(subject: Subject) -> dict[str, str]:
+def _tags(subject: TrackedJob) -> dict[str, str]:
     parameters = subject.parameters
     told = {
         "mlflow.source.name": parameters.get("task") or parameters.get("command", ""),

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 
 from trainmaster_trainer.trackers import protobuf
-from trainmaster_trainer.trackers.points import ATTEMPT, Point, Subject
+from trainmaster_trainer.trackers.points import ATTEMPT, Point, TrackedJob
 
 _PATH = "/v1/metrics"
 _SECONDS = 20.0
@@ -29,7 +29,7 @@ class CollectorError(Exception):
 class Collector:
     """Collector is where the points go."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: TrackedJob) -> None:
         self._subject = subject
         self._url = _url(subject.options, os.environ)
         self._headers = _headers(os.environ)
@@ -92,7 +92,7 @@ def _headers(environment: Mapping[str, str]) -> dict[str, str]:
     return {key.strip(): urllib.parse.unquote(value.strip()) for key, _, value in pairs}
 
 
-def _resource(subject: Subject, environment: Mapping[str, str]) -> list[bytes]:
+def _resource(subject: TrackedJob, environment: Mapping[str, str]) -> list[bytes]:
     given = dict(re.findall(r"([^=,]+)=([^,]*)", environment.get("OTEL_RESOURCE_ATTRIBUTES", "")))
     namespace = subject.job.rpartition("/")[0]
     ours = {

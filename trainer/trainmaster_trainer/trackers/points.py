@@ -14,7 +14,7 @@ FOLDER = "trackers"  # beside metrics.jsonl, with a folder for each follower
 
 
 @dataclass(frozen=True)
-class Subject:
+class TrackedJob:
     """Hold which job is told of, and to whom: what the agent gives a follower."""
 
     tracker: str  # as in `wire.trackers`

@@ -18,7 +18,7 @@ from trainmaster.wire import bounded_json
 from trainmaster.wire.files import NOT_WRITTEN_BY_US, open_to_read, read_bounded, replace
 from trainmaster.wire.metric_lines import METRICS, MOST_BYTES
 
-from trainmaster_trainer.trackers.points import Point, Subject, point_of
+from trainmaster_trainer.trackers.points import Point, TrackedJob, point_of
 
 MOST_AT_ONCE = 1000
 _BLOCK = 1 << 20
@@ -54,7 +54,7 @@ class News:
 class Tail:
     """Tail knows how far the file was told. A point counts as told once `told` was called with its news."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: TrackedJob) -> None:
         self._paths = (subject.home / METRICS, subject.own / METRICS)
         self._is_script = subject.is_script
         self.marks: tuple[Mark, ...] = ()
@@ -78,7 +78,7 @@ class Tail:
                 os.close(descriptor)
         return News([], None, self.marks)
 
-    def told(self, news: News) -> None:
+    def note_told(self, news: News) -> None:
         """Take notice that all of the news is told."""
         self.marks = news.marks
 
@@ -131,7 +131,7 @@ def _lines(descriptor: int, position: int) -> list[bytes]:
 
 
 @dataclass
-class Saved:
+class FollowerState:
     """Hold what a follower leaves for the next one: the run's name with the tracker, and how far it was told."""
 
     uid: str = ""
@@ -140,7 +140,7 @@ class Saved:
     marks: tuple[Mark, ...] = ()
 
     @classmethod
-    def read(cls, path: Path) -> Saved:
+    def read(cls, path: Path) -> FollowerState:
         """Return what is there; an empty state where there is none, or it is none of ours."""
         try:
             plain: Any = bounded_json.parse(read_bounded(path, _STATE_BYTES), _MOST_VALUES, _MOST_VALUES)

@@ -14,7 +14,7 @@ from pathlib import Path
 from trainmaster.wire.files import open_to_write, write_all
 
 from trainmaster_trainer.trackers import protobuf
-from trainmaster_trainer.trackers.points import Point, Subject
+from trainmaster_trainer.trackers.points import Point, TrackedJob
 
 FOLDER = "tensorboard"
 _START = 1  # of SessionLog.SessionStatus
@@ -25,7 +25,7 @@ _POLYNOMIAL = 0x82F63B78
 class EventFiles:
     """EventFiles has one file of its own: each follower begins another one in the same folder, as TensorBoard reads."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: TrackedJob) -> None:
         self._subject = subject
         self._folder: Path = subject.home / subject.options.get("folder", FOLDER)
         self._descriptor = -1

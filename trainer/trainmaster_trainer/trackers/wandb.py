@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster_trainer.trackers.points import ATTEMPT, Point, Subject
+from trainmaster_trainer.trackers.points import ATTEMPT, Point, TrackedJob
 
 _STEP = "step"
 _INIT_SECONDS = 30.0
@@ -21,7 +21,7 @@ _CURE = "set WANDB_API_KEY, in a pod from a Secret by spec.workers.env; or mode:
 class WandbRun:
     """WandbRun speaks to the library."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: TrackedJob) -> None:
         self._subject = subject
         self._run: Any = None
         self._known = -1  # the last step that the server has of this run, where this follower has lost its state

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer.shared_memory.segment import create_segment, open_segment
-from trainmaster_trainer.transport import frame, ring
+from trainmaster_trainer.transport import frame, memory_stream
 from trainmaster_trainer.transport.frame import BadFrameError, Message, OtherTensorsError
-from trainmaster_trainer.transport.ring import MemoryStream
+from trainmaster_trainer.transport.memory_stream import MemoryStream
 from trainmaster_trainer.transport.stream import SocketStream, Stream
 
 CALLER, LISTENER = b"caller", b"listener"
@@ -44,11 +44,11 @@ class Connection:
         """
         if self._socket.getpeername()[0] != self._socket.getsockname()[0]:
             return  # another host, or another pod
-        segment = create_segment(ring.SIZE)
+        segment = create_segment(memory_stream.SIZE)
         if segment is None:
             return
         try:
-            ring.prepare_rings(segment)
+            memory_stream.prepare_rings(segment)
             self.send(Message(MEMORY, segment.page()))
             taken = self.receive().values.get("taken")
         finally:
@@ -62,7 +62,7 @@ class Connection:
         Raises:
             OSError: the peer is gone, silent, or does not talk as agreed.
         """
-        segment = open_segment(offer.values, ring.SIZE)
+        segment = open_segment(offer.values, memory_stream.SIZE)
         self.send(Message(MEMORY, {"taken": segment is not None}))
         if segment is not None:
             segment.close_file()

@@ -21,8 +21,8 @@ Version = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Place is the address on which a rank listens. `life` differs between successive processes of the same rank."""
+class RankAddress:
+    """RankAddress is where a rank listens. `life` differs between successive processes of the same rank."""
 
     host: str
     port: int
@@ -56,12 +56,12 @@ class Directory:
                 )
             return self._roster
 
-    def place(self, rank: int) -> Place | None:
+    def place(self, rank: int) -> RankAddress | None:
         """Return where a rank listens now; None while the roster names no address of it."""
         for member in self.roster.members:
             local = rank - member.first_rank
             if 0 <= local < min(member.ranks, len(member.ports)):
-                return Place(member.address, member.ports[local], (member.incarnation, member.start or 0))
+                return RankAddress(member.address, member.ports[local], (member.incarnation, member.start or 0))
         return None
 
     @property

@@ -27,8 +27,8 @@ NONCE = 32
 PROOF = 32
 
 
-class RefusedError(ConnectionError):
-    """RefusedError says that the other side did not prove that it belongs to this attempt."""
+class HandshakeRefusedError(ConnectionError):
+    """HandshakeRefusedError says that the other side did not prove that it belongs to this attempt."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def call(connected: socket.socket, own: Identity, wanted: int) -> bytes:
     answer = receive(connected, NONCE + PROOF)
     transcript = hello + answer[:NONCE]
     if not hmac.compare_digest(answer[NONCE:], _prove(own.key, b"listener", transcript)):
-        raise RefusedError(f"the process at rank {wanted}'s address does not have this attempt's key")
+        raise HandshakeRefusedError(f"the process at rank {wanted}'s address does not have this attempt's key")
     connected.sendall(_prove(own.key, b"caller", transcript))
     return _prove(own.key, b"session", transcript)
 
@@ -88,12 +88,12 @@ def answer(connected: socket.socket, own: Identity) -> tuple[Caller, bytes]:
     hello = receive(connected, _HELLO.size)
     magic, attempt, rank, wanted, life, _nonce = _HELLO.unpack(hello)
     if magic != MAGIC or attempt != own.attempt or wanted != own.rank:
-        raise RefusedError(f"a caller spoke of attempt {attempt}, rank {wanted}")
+        raise HandshakeRefusedError(f"a caller spoke of attempt {attempt}, rank {wanted}")
     transcript = hello + os.urandom(NONCE)
     connected.sendall(transcript[len(hello) :] + _prove(own.key, b"listener", transcript))
     proof = receive(connected, PROOF)
     if not hmac.compare_digest(proof, _prove(own.key, b"caller", transcript)):
-        raise RefusedError(f"a caller who says that it is rank {rank} does not have this attempt's key")
+        raise HandshakeRefusedError(f"a caller who says that it is rank {rank} does not have this attempt's key")
     return Caller(rank, life), _prove(own.key, b"session", transcript)
 
 

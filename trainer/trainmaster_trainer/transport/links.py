@@ -18,7 +18,7 @@ from torch import Tensor
 
 from trainmaster_trainer.transport import handshake
 from trainmaster_trainer.transport.connection import CALLER, Connection
-from trainmaster_trainer.transport.directory import Directory, Place
+from trainmaster_trainer.transport.directory import Directory, RankAddress
 from trainmaster_trainer.transport.frame import Message, OtherTensorsError
 from trainmaster_trainer.transport.handshake import Identity
 from trainmaster_trainer.transport.service import ERROR
@@ -68,7 +68,7 @@ class Link:
         self._shares_memory = shares_memory
         self._lock = threading.Lock()
         self._connection: Connection | None = None
-        self._place: Place | None = None
+        self._place: RankAddress | None = None
 
     def ask(
         self, question: Question, patience: float, silence: float = 0, until: threading.Event | None = None
@@ -115,7 +115,7 @@ class Link:
         self.close()  # the roster names another process: what we hold is its predecessor's
         return self._connect(place)
 
-    def _connect(self, place: Place | None) -> Connection:
+    def _connect(self, place: RankAddress | None) -> Connection:
         if place is None:
             raise ConnectionRefusedError("the roster names no address of it")
         connected = socket.create_connection((place.host, place.port), timeout=CONNECT_SECONDS)

@@ -40,8 +40,8 @@ _BREATH_SECONDS = 0.1
 _NO_LISTENER = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP)
 
 
-class RefusalError(Exception):
-    """RefusalError is raised by a handler to refuse a request: the asker gets the text, and the connection stays."""
+class RequestRefusedError(Exception):
+    """RequestRefusedError is what a handler raises to refuse a request: the asker gets it, the connection stays."""
 
 
 class Service:
@@ -161,7 +161,7 @@ class Service:
                 continue
             try:
                 answer = self._handler(caller, request)
-            except RefusalError as refusal:
+            except RequestRefusedError as refusal:
                 answer = Message(ERROR, {"text": str(refusal)})
             except Exception as error:
                 self._failed(error)  # ours, not the asker's: this process has to end, not the thread alone

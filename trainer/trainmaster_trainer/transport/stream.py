@@ -1,6 +1,6 @@
 """Move bytes between this process and one peer, in order. Messages (`connection.py`) travel over a stream.
 
-`SocketStream` is the socket itself; `ring.py` has one through memory, for peers of one host.
+`SocketStream` is the socket itself; `memory_stream.py` has one through memory, for peers of one host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Describe AllReduce: the words of the textbooks, its costs, its picture, and the formulas of both."""
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Algorithm, Flow, Options, data_parallel, medium, ring
-from trainmaster.advice.pages.page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, WHOLE, Page
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
+from trainmaster.advice.pages.strategy_page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, WHOLE, StrategyPage
 
 
 def _flows(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -38,7 +38,7 @@ _ALGORITHMS: dict[str, Algorithm] = {
     "Hierarchical": _by_hierarchy,
 }
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="Synchronous data parallelism by all-reduce",
     parallel=DATA,
     timing=SYNCHRONOUS,

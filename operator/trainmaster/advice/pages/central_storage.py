@@ -1,8 +1,8 @@
 """Describe CentralStorage: the words of the textbooks, its costs, its picture, and the formulas of both."""
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Division, Flow, Need, Options, need
-from trainmaster.advice.pages.page import CENTRALIZED, DATA, GROUP, SYNCHRONOUS, Page
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
+from trainmaster.advice.pages.strategy_page import CENTRALIZED, DATA, GROUP, SYNCHRONOUS, StrategyPage
 
 
 def _flows(_options: Options, model: ModelFacts, _group: GroupFacts) -> tuple[Flow, ...]:
@@ -15,7 +15,7 @@ def _needs(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Nee
     return (held, need("every device", model, group, Division(optimizer=0, shares=group.ranks)))
 
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="Central storage, mirrored compute",
     parallel=DATA,
     timing=SYNCHRONOUS,

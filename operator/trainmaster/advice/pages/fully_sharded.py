@@ -1,8 +1,8 @@
 """Describe FullySharded: the words of the textbooks, its costs, its picture, and the formulas of both."""
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Division, Flow, Need, Options, medium, need
-from trainmaster.advice.pages.page import COPIES, DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, Page
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
+from trainmaster.advice.pages.strategy_page import COPIES, DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, StrategyPage
 
 
 def _flows(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -21,7 +21,7 @@ def _needs(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Nee
     return (need("every rank", model, group, Division(group.ranks, group.ranks, shares=group.ranks)),)
 
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="Fully sharded data parallelism",
     parallel=DATA,
     timing=SYNCHRONOUS,

@@ -1,8 +1,8 @@
 """Describe Gossip: the words of the textbooks, its costs, its picture, and the formulas of both."""
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Flow, Options
-from trainmaster.advice.pages.page import ALONE, ASYNCHRONOUS, DATA, DECENTRALIZED, WHOLE, Page
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
+from trainmaster.advice.pages.strategy_page import ALONE, ASYNCHRONOUS, DATA, DECENTRALIZED, WHOLE, StrategyPage
 
 _PLACE = 2.0  # bytes of a number's place over those of the number: 8 / 4
 
@@ -19,7 +19,7 @@ def _flows(options: Options, model: ModelFacts, _group: GroupFacts) -> tuple[Flo
     return (Flow("every worker", each, each, "its model to a random peer, and an answer to who asks it"),)
 
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="Gossip averaging",
     parallel=DATA,
     timing=ASYNCHRONOUS,

@@ -1,8 +1,8 @@
 """Describe LocalSGD: the words of the textbooks, its costs, its picture, and the formulas of both."""
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Flow, Options, compressed, medium, ring
-from trainmaster.advice.pages.page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, WHOLE, Page
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
+from trainmaster.advice.pages.strategy_page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, WHOLE, StrategyPage
 
 
 def _flows(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -11,7 +11,7 @@ def _flows(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow
     return (Flow("every rank", each, each, f"the model at every {every}th step", medium(group)),)
 
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="Local SGD (DiLoCo)",
     parallel=DATA,
     timing=SYNCHRONOUS,

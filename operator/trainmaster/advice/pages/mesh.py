@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Division, Flow, Need, Options, medium, need, ring
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
 from trainmaster.advice.pages import pipeline, tensor
 from trainmaster.advice.pages.fully_sharded import spread
-from trainmaster.advice.pages.page import BOTH, COPIES, DECENTRALIZED, GROUP, SYNCHRONOUS, Page
+from trainmaster.advice.pages.strategy_page import BOTH, COPIES, DECENTRALIZED, GROUP, SYNCHRONOUS, StrategyPage
 
 
 def _flows(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -40,7 +40,7 @@ def _needs(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Need
     return (need("every rank", model, group, Division(sharded * parts, sharded * parts, data * sharded, parts)),)
 
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="Several kinds of parallelism at once",
     parallel=BOTH,
     timing=SYNCHRONOUS,

@@ -1,8 +1,8 @@
 """Describe Mirrored: the words of the textbooks, its costs, its picture, and the formulas of both."""
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Flow, Options, data_parallel, ring
-from trainmaster.advice.pages.page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, WHOLE, Page
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
+from trainmaster.advice.pages.strategy_page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, WHOLE, StrategyPage
 
 
 def _flows(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -14,7 +14,7 @@ def _of_every_device(size: float, group: GroupFacts) -> tuple[Flow, ...]:
     return (Flow("every device", each, each, "gradients, 2S(N-1)/N", "memory"),)
 
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="Mirrored variables on the devices of one machine",
     parallel=DATA,
     timing=SYNCHRONOUS,

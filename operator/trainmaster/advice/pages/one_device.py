@@ -1,8 +1,8 @@
 """Describe OneDevice: the words of the textbooks, its costs, its picture, and the formulas of both."""
 
-from trainmaster.advice.pages.page import NEITHER, Page
+from trainmaster.advice.pages.strategy_page import NEITHER, StrategyPage
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="One device",
     parallel=NEITHER,
     timing="",

@@ -1,8 +1,8 @@
 """Describe ParameterServer: the words of the textbooks, its costs, its picture, and the formulas of both."""
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Division, Flow, Need, Options, compressed, need, times
-from trainmaster.advice.pages.page import ALONE, ASYNCHRONOUS, CENTRALIZED, DATA, Page
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
+from trainmaster.advice.pages.strategy_page import ALONE, ASYNCHRONOUS, CENTRALIZED, DATA, StrategyPage
 
 
 def _flows(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -27,7 +27,7 @@ def _needs(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Nee
     return (need("every worker", model, group, Division(optimizer=0, shares=group.ranks)), server)
 
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="Parameter servers",
     parallel=DATA,
     timing=ASYNCHRONOUS,

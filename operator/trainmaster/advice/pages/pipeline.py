@@ -1,8 +1,8 @@
 """Describe Pipeline: the words of the textbooks, its costs, its picture, and the formulas of both."""
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Flow, Options, medium, on_every_part
-from trainmaster.advice.pages.page import COPIES, DECENTRALIZED, GROUP, MODEL, SYNCHRONOUS, Page
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
+from trainmaster.advice.pages.strategy_page import COPIES, DECENTRALIZED, GROUP, MODEL, SYNCHRONOUS, StrategyPage
 
 
 def _flows(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -12,7 +12,7 @@ def _flows(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flo
     return (Flow("every inner stage", 2 * each, 2 * each, "activations on, their gradients back", medium(group)),)
 
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="Pipeline (vertical model) parallelism",
     parallel=MODEL,
     timing=SYNCHRONOUS,

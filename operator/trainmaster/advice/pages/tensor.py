@@ -1,8 +1,8 @@
 """Describe Tensor: the words of the textbooks, its costs, its picture, and the formulas of both."""
 
-from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.formulas import Flow, Options, medium, on_every_part, ring
-from trainmaster.advice.pages.page import COPIES, DECENTRALIZED, GROUP, MODEL, SYNCHRONOUS, Page
+from trainmaster.advice.model_facts import GroupFacts, ModelFacts
+from trainmaster.advice.pages.strategy_page import COPIES, DECENTRALIZED, GROUP, MODEL, SYNCHRONOUS, StrategyPage
 
 
 def _flows(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -14,7 +14,7 @@ def _flows(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flo
     return (Flow("every rank", each, each, "about: activations of each block, 4 all-reduces", medium(group)),)
 
 
-PAGE = Page(
+PAGE = StrategyPage(
     title="Tensor (horizontal model) parallelism",
     parallel=MODEL,
     timing=SYNCHRONOUS,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.api.replicas import TPU
+from trainmaster.api.roles import TPU
 from trainmaster.api.rules.rule import Rule
-from trainmaster.api.rules.strategy import CEL_PLAIN_SUMS, plain_sums
+from trainmaster.api.rules.strategy_rules import CEL_PLAIN_SUMS, plain_sums
 from trainmaster.wire.strategies import WHOLE_MODELS
 
 _SPEC = ("spec",)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainmaster.api.replicas import TPU
+from trainmaster.api.job_states import TERMINAL
+from trainmaster.api.roles import TPU
 from trainmaster.api.rules.rule import Rule
-from trainmaster.api.states import TERMINAL
 
 _SUSPEND = (
     "Set suspend to true first, wait for phase Suspended, and change it then (checkpoints inside the pods go with them)"

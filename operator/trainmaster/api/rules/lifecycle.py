@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.api.rules.rule import Figure, Rule, absolute, named, shaped
-from trainmaster.api.rules.strategy import CEL_MOST_RANKS, most_ranks
+from trainmaster.api.rules.strategy_rules import CEL_MOST_RANKS, most_ranks
 from trainmaster.wire import strategies
 
 _SPEC = ("spec",)

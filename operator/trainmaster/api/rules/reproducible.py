@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.api.rules.rule import Figure, Rule
-from trainmaster.api.rules.strategy import (
+from trainmaster.api.rules.strategy_rules import (
     CEL_MOST_RANKS,
     CEL_PLAIN_SUMS,
     CEL_RANKS,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from trainmaster.api.rules.pods import ROLES, TORCHRUN, below
+from trainmaster.api.rules.pod_rules import ROLES, TORCHRUN, below
 from trainmaster.api.rules.rule import Rule
 from trainmaster.wire.names import MAIN_CONTAINER, USERS_OWN
 

@@ -1,6 +1,6 @@
 """Hold the rules on what spec and template both say: the same is accepted, anything else is refused.
 
-Variables, mounts, volumes and affinity are compared by `api/replicas.py` (decision 0152): each of one list with each
+Variables, mounts, volumes and affinity are compared by `api/roles.py` (decision 0152): each of one list with each
 of the other costs more than an API server grants a rule.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.api.replicas import GPU_MODEL, TPU
-from trainmaster.api.rules.pods import ROLES, below
+from trainmaster.api.roles import GPU_MODEL, TPU
+from trainmaster.api.rules.pod_rules import ROLES, below
 from trainmaster.api.rules.rule import Rule, member
 from trainmaster.wire.names import MAIN_CONTAINER
 

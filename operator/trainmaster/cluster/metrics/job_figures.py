@@ -19,7 +19,7 @@ OTHER = "Other"  # a failure class that this version does not know
 _CLASSES = frozenset(row.name for row in classes.CLASSES)
 
 
-class Figure(NamedTuple):
+class JobFigure(NamedTuple):
     """One metric of a job: `values` gives its samples, each with the values of `labels`; None is no sample."""
 
     name: str
@@ -90,63 +90,67 @@ def _checkpoint_time(job: TrainingJob) -> Values:
 
 
 FIGURES = (
-    Figure(
+    JobFigure(
         "trainmaster_job_info",
         "The strategy, and whether it trains a task or a command.",
         ("strategy", "program"),
         _info,
     ),
-    Figure("trainmaster_job_phase", "1, with the phase that the job is in.", ("phase",), _phase),
-    Figure("trainmaster_job_attempt", "Which attempt this is.", (), _status("attempt")),
-    Figure("trainmaster_job_workers", "Workers that are ready, wanted, or stand by as spares.", ("state",), _workers),
-    Figure("trainmaster_job_step", "The last step that ended.", (), _status("progress.step")),
-    Figure("trainmaster_job_total_steps", "How many steps there will be.", (), _status("progress.total_steps")),
-    Figure("trainmaster_job_loss", "The loss at the last step.", (), _status("progress.loss")),
-    Figure("trainmaster_job_samples_per_second", "Over all workers.", (), _status("progress.samples_per_second")),
-    Figure("trainmaster_job_eta_seconds", "How long training will still take.", (), _eta),
-    Figure(
+    JobFigure("trainmaster_job_phase", "1, with the phase that the job is in.", ("phase",), _phase),
+    JobFigure("trainmaster_job_attempt", "Which attempt this is.", (), _status("attempt")),
+    JobFigure(
+        "trainmaster_job_workers", "Workers that are ready, wanted, or stand by as spares.", ("state",), _workers
+    ),
+    JobFigure("trainmaster_job_step", "The last step that ended.", (), _status("progress.step")),
+    JobFigure("trainmaster_job_total_steps", "How many steps there will be.", (), _status("progress.total_steps")),
+    JobFigure("trainmaster_job_loss", "The loss at the last step.", (), _status("progress.loss")),
+    JobFigure("trainmaster_job_samples_per_second", "Over all workers.", (), _status("progress.samples_per_second")),
+    JobFigure("trainmaster_job_eta_seconds", "How long training will still take.", (), _eta),
+    JobFigure(
         "trainmaster_job_data_wait_ratio",
         "The share of its time that a rank waits for samples, of the rank that waits longest.",
         (),
         _status("progress.waiting.data"),
     ),
-    Figure("trainmaster_job_straggler_rank", "The rank that the others wait for; -1: there is none.", (), _straggler),
-    Figure(
+    JobFigure(
+        "trainmaster_job_straggler_rank", "The rank that the others wait for; -1: there is none.", (), _straggler
+    ),
+    JobFigure(
         "trainmaster_job_checkpoint_step", "The step of the newest complete checkpoint.", (), _status("checkpoint.step")
     ),
-    Figure("trainmaster_job_checkpoint_timestamp_seconds", "When it was complete.", (), _checkpoint_time),
-    Figure(
+    JobFigure("trainmaster_job_checkpoint_timestamp_seconds", "When it was complete.", (), _checkpoint_time),
+    JobFigure(
         "trainmaster_job_checkpoint_duration_seconds",
         "How long it took from its step's end.",
         (),
         _status("checkpoint.seconds"),
     ),
-    Figure(
+    JobFigure(
         "trainmaster_job_restarts",
         "How many times training had to start again.",
         (),
         _status("restart_count"),
         counts=True,
     ),
-    Figure(
+    JobFigure(
         "trainmaster_job_failures",
         "Entries of the restart ledger, which keeps the newest 50.",
         ("class",),
         lambda job: _by_class(job, lambda _: 1),
     ),
-    Figure(
+    JobFigure(
         "trainmaster_job_lost_steps",
         "Steps that had to be trained again, of those entries.",
         ("class",),
         lambda job: _by_class(job, lambda record: record.steps_lost),
     ),
-    Figure(
+    JobFigure(
         "trainmaster_job_lost_seconds",
         "Seconds from a failure to the next step, of those entries.",
         ("class",),
         lambda job: _by_class(job, lambda record: record.seconds_lost),
     ),
-    Figure(
+    JobFigure(
         "trainmaster_job_goodput_seconds",
         "Where the time since the job's creation went; the accounts add up to it.",
         ("account",),

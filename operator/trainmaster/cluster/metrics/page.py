@@ -27,8 +27,8 @@ _REST_SECONDS = 0.001
 FINISHED_SECONDS = 15 * 60.0
 
 
-class Page:
-    """Page makes the text. `records` gives all jobs that the operator knows; it is called in the event loop."""
+class MetricsPage:
+    """MetricsPage makes the text. `records` gives all jobs that the operator knows; it is called in the event loop."""
 
     def __init__(self, instruments: Instruments, records: Callable[[], Iterable[JobRecord]]) -> None:
         self._instruments = instruments
@@ -70,13 +70,13 @@ def _make(instruments: Instruments, records: list[JobRecord]) -> bytes:
     for phase, number in sorted(Counter(record.phase for record in records).items()):
         count.add_metric((phase,), number)
     parts = [generate_latest(instruments.registry), generate_latest(_Family(count))]
-    for text in texts(_told(records)):
+    for text in texts(_shown_jobs(records)):
         parts.append(text)
         time.sleep(_REST_SECONDS)
     return b"".join(parts)
 
 
-def _told(records: Iterable[JobRecord]) -> Iterator[TrainingJob]:
+def _shown_jobs(records: Iterable[JobRecord]) -> Iterator[TrainingJob]:
     """Yield the jobs whose figures are told; those that this version cannot read, or that are too large, have none."""
     oldest = datetime.now(UTC).timestamp() - FINISHED_SECONDS
     for record in records:

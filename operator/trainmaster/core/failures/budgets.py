@@ -33,7 +33,7 @@ class Stop:
 
 def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure, now: datetime) -> Stop | None:
     """Return why not to restart after `failure` at `now`; None: restart."""
-    kind = classes.of(failure.failure_class)
+    kind = classes.class_of(failure.failure_class)
     if kind.free:
         return None
     if kind.limit == 0:
@@ -62,7 +62,7 @@ def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: F
 
 def budget_used(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> int:
     """Return the number of restarts that count: failures that cost and are not REFILL_INTERVALS checkpoints back."""
-    return sum(1 for line in _recent(job, before, step) if classes.of(line.failure_class).costs)
+    return sum(1 for line in _recent(job, before, step) if classes.class_of(line.failure_class).costs)
 
 
 def times_the_same(before: Sequence[RestartRecord], failure: Failure) -> int:
@@ -86,7 +86,7 @@ def restart_at(job: TrainingJob, lines: Sequence[RestartRecord]) -> datetime | N
     if not lines or lines[-1].seconds_lost is not None:
         return None
     last = lines[-1]
-    pauses = classes.of(last.failure_class).pauses
+    pauses = classes.class_of(last.failure_class).pauses
     if not pauses:
         return None
     recent = _recent(job, _not_outrun(job, lines[:-1], last.time), last.step)

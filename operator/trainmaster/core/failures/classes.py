@@ -313,6 +313,6 @@ FREE = frozenset(one.name for one in CLASSES if one.free)
 SYMPTOMS = frozenset(one.name for one in CLASSES if one.symptom)
 
 
-def of(name: str) -> FailureClass:
+def class_of(name: str) -> FailureClass:
     """Return the row of this name; for an unknown one (from an edited or older status) the row of an unknown cause."""
     return BY_NAME.get(name) or BY_NAME[PROCESS_EXIT]

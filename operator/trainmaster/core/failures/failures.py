@@ -221,7 +221,7 @@ def _evidence(report: ExitReport) -> str:
     if report.error is None:
         what = _SHELL.get(report.exit_code or 0)
         cure = f": {what}; correct spec.training.command, or add it to the image" if what else ""
-        said = last_lines.told(report.said)
+        said = last_lines.in_one_line(report.said)
         ended = f"rank {rank} ended with {_exit_text(report)}{cure}"
         return f"{ended}: {said}"[:_MOST_EVIDENCE] if said else ended
     where = f" ({report.error.frame})" if report.error.frame else ""
@@ -240,7 +240,7 @@ def _replica_evidence(replica: Replica, kind: str, code: str, said: str) -> str:
     if kind == classes.REPLICA_DELETED:
         return f"{replica.name} is being deleted"
     ending = replica.ending or Ending()
-    log = last_lines.told(ending.message)  # lines that may tell why, but not those that say that all goes well
+    log = last_lines.in_one_line(ending.message)  # lines that may tell why, but not those that say that all goes well
     if kind == classes.CONFIGURATION:
         return last_lines.why_it_cannot_start(log) or "the agent refused its configuration"
     if kind == classes.AGENT_FAILED:

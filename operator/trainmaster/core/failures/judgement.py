@@ -5,7 +5,7 @@ The judgement is written as a line of the restart ledger.
 
 import dataclasses
 
-from trainmaster.api.states import TERMINAL, Phase, RestartDecision
+from trainmaster.api.job_states import TERMINAL, Phase, RestartDecision
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import budgets, classes, ledger, resumption
@@ -73,7 +73,9 @@ def _line(
         symptom is None and (loads or facts.status.phase in GATHERING) and 0 < step <= resumption.fallen_from(facts)
     )
     older = resumption.still_before(facts)
-    if classes.of(failure.failure_class).older:  # the rank that failed knows what it has saved; agents may be late
+    if classes.class_of(
+        failure.failure_class
+    ).older:  # the rank that failed knows what it has saved; agents may be late
         older = max(1, resumes_at if failure.resume_before is None else failure.resume_before)
     decision, why = RestartDecision.RESTART, _from_where(facts, older, changed) + remark(failure)
     if stop:
@@ -118,7 +120,7 @@ def _seconds_to_detect(facts: Facts, failure: Failure, symptom: RestartRecord | 
 
 def remark(failure: Failure) -> str:
     """Return what to add about a failure after which the job goes on."""
-    kind = classes.of(failure.failure_class)
+    kind = classes.class_of(failure.failure_class)
     remarks = (["It costs no restart budget."] if kind.free else []) + ([kind.hint] if kind.hint else [])
     return "".join(f" {remark}" for remark in remarks)
 

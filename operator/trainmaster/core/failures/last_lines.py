@@ -26,7 +26,7 @@ def last_line(text: str) -> str:
     return lines[-1][-_MOST_OF_ONE:] if lines else ""
 
 
-def told(text: str) -> str:
+def in_one_line(text: str) -> str:
     """Return the last line, and in brackets those before it, oldest first."""
     before: list[str] = []
     for line in reversed(_lines(text)[:-1]):

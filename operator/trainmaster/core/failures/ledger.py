@@ -6,7 +6,7 @@ The budget is computed from the ledger, so every failure that counts is also sho
 import dataclasses
 from datetime import datetime
 
-from trainmaster.api.states import TERMINAL, Phase, RestartDecision
+from trainmaster.api.job_states import TERMINAL, Phase, RestartDecision
 from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import classes

@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
 
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import budgets, judgement, resumption
 from trainmaster.core.failures.failures import Failure
-from trainmaster.core.situation import parting
+from trainmaster.core.situation import lost_with_pods
 from trainmaster.core.situation.facts import Facts
 
 # Members that fail with one class within this time of the first one, or before it may start again, and before training
@@ -37,7 +37,7 @@ def after_member_failure(
             lines[number] = dataclasses.replace(line, members=others)
     place = len(lines) - 1 if place is None else place  # its own line is the newest
     everybody = (*(lines[place].members or ()), *members)
-    remarks = f"{parting.taken_along(facts, everybody)}{judgement.remark(failure)}"
+    remarks = f"{lost_with_pods.taken_along(facts, everybody)}{judgement.remark(failure)}"
     more = f" and {len(everybody) - _NAMED} more" if len(everybody) > _NAMED else ""
     they = f"{', '.join(everybody[:_NAMED])}{more}" if len(everybody) > 1 else "it"
     why = f"Starting {they} again alone; the others train on.{remarks}"

@@ -1,6 +1,6 @@
 """Compute what training goes on from after a failure: the step, and which checkpoints are trusted."""
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.failures import classes, ledger
 from trainmaster.core.situation.facts import Facts
@@ -40,5 +40,5 @@ def still_before(facts: Facts) -> int | None:
 
 def doubted_attempt(status: TrainingJobStatus) -> int | None:
     """Return the attempt whose failure `status.resume_before` follows (later checkpoints are trusted); or None."""
-    doubted = [line.attempt for line in status.restarts if classes.of(line.failure_class).older]
+    doubted = [line.attempt for line in status.restarts if classes.class_of(line.failure_class).older]
     return doubted[-1] if doubted and status.resume_before is not None else None

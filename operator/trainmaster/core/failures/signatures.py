@@ -18,7 +18,8 @@ _TORCH = (
 # `SaveFailedError` is the trainer's: the last checkpoint could not be written; its text is that of the cause.
 _SYSTEM = r"OSError|IOError|EnvironmentError|BlockingIOError|ChildProcessError|StartFailed|SaveFailedError"
 _STREAMS = r"Connection(Reset|Aborted|Refused)Error|BrokenPipeError"
-_SOCKETS = r"Connection\w*Error|BrokenPipeError|TimeoutError|timeout|PeerLostError|RefusedError|BadFrameError"
+_OURS = r"(Memory)?PeerLostError|HandshakeRefusedError|BadFrameError"  # of peers of this job
+_SOCKETS = rf"Connection\w*Error|BrokenPipeError|TimeoutError|timeout|{_OURS}"
 # Clients of services: requests, urllib3, http.client; httpx; aiohttp; botocore; Google's, Azure's; Hugging Face's.
 _CLIENTS = (
     r"gaierror|herror|\w*ConnectionError|\w*ConnectTimeout\w*|\w*ReadTimeout\w*|MaxRetryError|NewConnectionError"
@@ -123,7 +124,7 @@ SIGNATURES = (
         r"|No address associated with hostname|DataLoader timed out after",
     ),
     # Peers.
-    Signature(classes.PEER_LOST, r"PeerLostError|RefusedError|BadFrameError"),
+    Signature(classes.PEER_LOST, _OURS),
     Signature(classes.PEER_LOST, f"{_STREAMS}|TimeoutError", trace=_COLLECTIVES),
     Signature(
         classes.PEER_LOST,

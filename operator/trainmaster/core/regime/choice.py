@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core.regime.independent import Founding, Independent
 from trainmaster.core.regime.together import Together
 from trainmaster.core.situation.facts import Facts

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cached_property
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import Founders, RestartRecord, TrainingJobStatus
 from trainmaster.core.failures import classes, ledger
 from trainmaster.core.regime import membership, returning, roster
@@ -18,8 +18,8 @@ from trainmaster.core.situation import places
 from trainmaster.core.situation.facts import began
 from trainmaster.core.situation.slots import Slot
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import Heartbeat, Orders, RankProgress, Roster
-from trainmaster.wire.states import AgentState, Verb
 
 # The time that servers get to save, from SIGTERM to SIGKILL, once all workers have finished.
 LAST_WORDS_SECONDS = 20.0
@@ -151,7 +151,7 @@ class Independent(Founding):
     def to_move(self) -> Sequence[Slot]:
         """Return the members that have ended of their node's fault and have not begun again."""
         open_lines = [line for line in self.facts.status.restarts if line.seconds_lost is None]
-        blamed = [line for line in open_lines if classes.of(line.failure_class).blames_node]
+        blamed = [line for line in open_lines if classes.class_of(line.failure_class).blames_node]
         ended = {key for line in blamed for key in line.members or ()}
         there = [slot for slot in membership.members(self.facts) if slot.key in ended]
         return [slot for slot in there if slot.heartbeat and not membership.trains(self.facts, slot)]

@@ -13,8 +13,8 @@ from trainmaster.core.situation import clocks
 from trainmaster.core.situation.facts import Facts, began
 from trainmaster.core.situation.slots import Slot
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import Rendezvous
-from trainmaster.wire.states import AgentState
 
 # A member whose agent does not report to a new operator is left out of the roster after this.
 SILENCE_SECONDS = 30

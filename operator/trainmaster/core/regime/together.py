@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from trainmaster.api.replicas import TPU
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
+from trainmaster.api.roles import TPU
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core.failures import classes, ledger, lost_steps
 from trainmaster.core.regime import beginning, roster
@@ -20,8 +20,8 @@ from trainmaster.core.situation.regime import Regime
 from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState, Verb
 from trainmaster.wire.messages import Heartbeat, Orders, RankProgress, Roster
-from trainmaster.wire.states import AgentState, Verb
 from trainmaster.wire.strategies import OWN_REMAINDERS, STRATEGIES
 
 

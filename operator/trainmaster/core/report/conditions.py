@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.api.supported import not_yet_supported
 from trainmaster.core import figures
 from trainmaster.core.report import saving, stragglers, tracking, waits
-from trainmaster.core.situation import edits, measures, obstacles, parting, sidecars
+from trainmaster.core.situation import edits, lost_with_pods, measures, obstacles, sidecars
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import phases
 
@@ -28,7 +28,7 @@ _EXACT = (tracking.TRACKERS_REACHED,)  # its message names all that is wrong, an
 _NAMED = 4  # at most so many missing spares are named
 
 
-def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition, ...]:
+def current_conditions(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition, ...]:
     """Return all conditions; those whose status did not change keep their time."""
     training: tuple[str, bool, str, str] = (TRAINING, False, phase, f"The job is {phase}.")
     if phase == Phase.RUNNING:
@@ -46,7 +46,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition
         waits.statement(facts, phase),
         saving.statement(facts),
         edits.statement(facts, phase),
-        parting.statement(facts, status),
+        lost_with_pods.statement(facts, status),
         sidecars.statement(facts, phase),
         measures.statement(facts),
         measures.reported(facts),
@@ -79,7 +79,7 @@ def _spares_ready(facts: Facts) -> tuple[str, bool, str, str]:
     missing = [slot for slot in facts.spares if not slot.ready]
     if not missing:
         return SPARES_READY, True, "AllSparesReady", "All spares stand by."
-    found = [one for slot in missing if (one := obstacles.of(facts, slot))]
+    found = [one for slot in missing if (one := obstacles.obstacle_of(facts, slot))]
     patience = obstacles.PATIENCE  # for what often passes by itself
     lasting = (one for one, since in found if facts.now >= figures.later(since, patience.get(one.reason, 0)))
     obstacle = next(lasting, None)

@@ -4,10 +4,10 @@ They are posted after the write, so no event tells of what did not happen; a cra
 fact.
 """
 
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.core.report import conditions, saving, stragglers
-from trainmaster.core.situation import ahead, edits, measures, obstacles, parting, sidecars
+from trainmaster.core.situation import ahead, edits, lost_with_pods, measures, obstacles, sidecars
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.actions import PostEvent
 
@@ -16,7 +16,7 @@ _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
 # Conditions of which a user is told once when they begin to have this status: the event's kind and reason.
 _TOLD_ONCE = (
     (conditions.NOT_YET_SUPPORTED, "True", "Warning", conditions.NOT_YET_SUPPORTED),
-    (parting.CHECKPOINT_STORAGE, "False", "Warning", "ModelNotKept"),  # nothing keeps the model beyond the pods
+    (lost_with_pods.CHECKPOINT_STORAGE, "False", "Warning", "ModelNotKept"),  # nothing keeps the model beyond the pods
     (measures.FIGURES_FINITE, "False", "Warning", measures.NOT_FINITE),
     (measures.FIGURES_REPORTED, "False", "Warning", measures.NOT_REPORTED),
     (saving.CHECKPOINT_SAVING, "False", "Warning", "CheckpointNotSaved"),

@@ -15,7 +15,7 @@ import dataclasses
 from datetime import datetime
 from typing import Any
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import Goodput, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import ledger, resumption
@@ -36,7 +36,7 @@ _ACCOUNTS = {
 }
 
 
-def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
+def current_goodput(facts: Facts, status: TrainingJobStatus) -> Goodput:
     """Return the accounts as they stand when `status` is written now."""
     began = facts.status.start_time or facts.now
     booked = _booked(facts, facts.status.goodput or Goodput(since=began, time=began))

@@ -9,14 +9,14 @@ from trainmaster.api.status import (
     MAX_HISTORY,
     EvaluationPoint,
     HistoryPoint,
-    Progress,
+    JobProgress,
     TrainingJobStatus,
 )
 
 _MOST_FIGURES, _LONGEST_NAME = 3, 64
 
 
-def of(status: TrainingJobStatus, progress: Progress) -> tuple[HistoryPoint, ...]:
+def extended_history(status: TrainingJobStatus, progress: JobProgress) -> tuple[HistoryPoint, ...]:
     """Return the history with this progress in it, if it is time for a point, or the job has ended."""
     if not progress.step:
         return status.history
@@ -33,7 +33,7 @@ def of(status: TrainingJobStatus, progress: Progress) -> tuple[HistoryPoint, ...
     return (*points, made)
 
 
-def evaluations(status: TrainingJobStatus, progress: Progress) -> tuple[EvaluationPoint, ...]:
+def evaluations(status: TrainingJobStatus, progress: JobProgress) -> tuple[EvaluationPoint, ...]:
     """Return the evaluations with the newest one in them, as few as there are points of the other curve.
 
     The newest is always there: it takes the place of the one before where that came too soon for a point. The best one

@@ -26,7 +26,7 @@ def statement(facts: Facts) -> Statement | None:
         unsaved = min(told, key=lambda unsaved: unsaved.step)  # the earliest that no good one has followed
         known = signatures.class_of(ErrorReport("OSError", unsaved.problem))
         known = "" if known == classes.PYTHON_ERROR else known  # that is the class of what no signature fits
-        cure = classes.of(known).cure or "See spec.checkpoint.storage and the log of the first worker."
+        cure = classes.class_of(known).cure or "See spec.checkpoint.storage and the log of the first worker."
         good = f"the newest good one is that of step {newest.step}" if newest else "there is no good one yet"
         words = figures.legible(unsaved.problem)[:_LONGEST]
         message = (

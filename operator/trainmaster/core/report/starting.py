@@ -1,6 +1,6 @@
 """Say what the start of an attempt waits for, for whoever watches it."""
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.phases import GATHERING
 

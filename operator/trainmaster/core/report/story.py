@@ -6,7 +6,7 @@ It is made of `.status` alone, so it is the same on a laptop, from a cluster, an
 from collections.abc import Iterator
 from datetime import datetime
 
-from trainmaster.api.states import TERMINAL, RestartDecision
+from trainmaster.api.job_states import TERMINAL, RestartDecision
 from trainmaster.api.status import RestartRecord, StepTime, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import classes

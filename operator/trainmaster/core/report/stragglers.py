@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median_low
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import Condition
 from trainmaster.core import figures
 from trainmaster.core.situation.facts import Facts
@@ -34,7 +34,7 @@ Statement = tuple[str, bool, str, str]
 
 
 @dataclass(frozen=True)
-class Pace:
+class RankPace:
     """Hold how many seconds one rank works for a step."""
 
     rank: int
@@ -73,7 +73,7 @@ def named(conditions: Iterable[Condition]) -> int | None:
     return int(match[1]) if match else None
 
 
-def _slow(facts: Facts, is_fresh: bool) -> tuple[Pace, float] | None:
+def _slow(facts: Facts, is_fresh: bool) -> tuple[RankPace, float] | None:
     """Return the rank to name, and the seconds that the median rank works; None where no rank is slow."""
     paces = _paces(facts)
     if len(paces) < 2:  # noqa: PLR2004  somebody to wait for it
@@ -91,11 +91,11 @@ def _slow(facts: Facts, is_fresh: bool) -> tuple[Pace, float] | None:
     return None
 
 
-def _paces(facts: Facts) -> list[Pace]:
+def _paces(facts: Facts) -> list[RankPace]:
     """Return the pace of each rank that has trained long enough to be judged."""
     script = bool(facts.job.spec.training.command)
     return [
-        Pace(
+        RankPace(
             rank=figures.count(rank.rank),
             replica=slot.key,
             node=slot.replica.node if slot.replica else "",

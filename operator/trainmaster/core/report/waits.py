@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.api.status import StepTime, Waiting
 from trainmaster.core import figures
 from trainmaster.core.situation.facts import Facts

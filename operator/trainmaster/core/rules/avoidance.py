@@ -61,7 +61,7 @@ def _noticed(facts: Facts) -> TrainingJobStatus | None:
         named = ", ".join(slot.key for slot in stayed)
         return avoided.moved(facts, stayed, f"{named} leaves a node that is avoided.")
     failures = _by_node(facts) if free else Counter()
-    blaming = [line for line in facts.status.restarts if classes.of(line.failure_class).blames_node]
+    blaming = [line for line in facts.status.restarts if classes.class_of(line.failure_class).blames_node]
     for line in reversed(blaming):
         node = line.node or ""
         leaving = [slot for slot in free if slot.replica and slot.replica.node == node]
@@ -79,7 +79,7 @@ def _by_node(facts: Facts) -> Counter[str]:
     known, count = {node.node for node in facts.status.avoided_nodes}, Counter[str]()
     for line in facts.status.restarts:
         age = (facts.now - line.time).total_seconds()
-        if line.node and line.node not in known and classes.of(line.failure_class).blames_node:
+        if line.node and line.node not in known and classes.class_of(line.failure_class).blames_node:
             count[line.node] += 0 <= age < WINDOW_SECONDS
     return count
 

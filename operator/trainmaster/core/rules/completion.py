@@ -5,12 +5,12 @@ members come and go, those present do all the work of a task: a worker that has 
 the first worker leads (`frameworks.is_led`), its end alone counts: the others serve until they are told to end.
 """
 
-from trainmaster.core.situation import measures, parting
+from trainmaster.core.situation import lost_with_pods, measures
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import ending
 from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import names
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 
 def complete(facts: Facts) -> Verdict:
@@ -23,13 +23,13 @@ def complete(facts: Facts) -> Verdict:
         return NOTHING
     if facts.job.spec.led:
         message = f"{workers[0].key}, which leads the others, finished."
-        return Verdict(status=ending.succeeded(facts.status, f"{message}{parting.at_the_end(facts)}", facts.now))
+        return Verdict(status=ending.succeeded(facts.status, f"{message}{lost_with_pods.at_the_end(facts)}", facts.now))
     message = f"All {len(finished)} workers finished." if len(finished) > 1 else "The worker finished."
     steps, began = facts.job.spec.training.steps, facts.resumed_step
     if steps is not None and began is not None and began > steps and not facts.job.spec.training.command:
         beyond = f"beyond spec.training.steps ({steps}), so nothing was left to train"  # it was lowered
         message = f"The newest checkpoint is of step {began}, {beyond}."
     early = measures.stopped(facts, facts.status)
-    said = f"{early or message}{parting.at_the_end(facts)}"
+    said = f"{early or message}{lost_with_pods.at_the_end(facts)}"
     reason = measures.EARLY_STOPPED if early else "AllWorkersFinished"
     return Verdict(status=ending.succeeded(facts.status, said, facts.now, reason))

@@ -8,7 +8,7 @@ is about the start only; later each worker that is there takes part.
 
 import dataclasses
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core import figures
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import phases

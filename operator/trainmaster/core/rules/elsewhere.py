@@ -76,7 +76,7 @@ def leave_node(facts: Facts) -> Verdict:
 def _stuck(facts: Facts) -> list[_Stuck]:
     found = []
     for slot in (*facts.wanted, *facts.spares):
-        told = obstacles.of(facts, slot)
+        told = obstacles.obstacle_of(facts, slot)
         node = slot.replica.node if slot.replica and slot.replica.phase == ReplicaPhase.PENDING else ""
         if told and node and told[0].reason in REASONS:
             found.append(_Stuck(slot, node, *told))

@@ -5,15 +5,15 @@ Terminal is terminal: nothing here can bring a job back, whatever happens to its
 
 from datetime import datetime
 
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.core import figures
 from trainmaster.core.situation import sidecars
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.actions import Action, DeleteJob, DeleteReplica, GiveOrders
 from trainmaster.core.states.observed import Replica, ReplicaPhase
 from trainmaster.core.states.verdict import NOTHING, Verdict
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import Orders
-from trainmaster.wire.states import Verb
 
 # A replica that is still up this long after the end has an agent that gets no orders.
 GOODBYE_SECONDS = 30

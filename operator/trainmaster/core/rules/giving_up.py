@@ -3,7 +3,7 @@
 While the job trains, an obstacle of another replica is reported and ends nothing.
 """
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import classes

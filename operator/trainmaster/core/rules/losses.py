@@ -7,7 +7,7 @@ attempt, and the successor becomes the spare. A replica whose ranks had all ende
 
 import dataclasses
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.failures import avoided, classes, failures, judgement, ledger

@@ -13,7 +13,7 @@ from trainmaster.core.regime import membership
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.verdict import NOTHING, Verdict
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 
 def look_after(facts: Facts) -> Verdict:
@@ -70,7 +70,7 @@ def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
         return None
     told = {slot.key: failures.of_agent(slot, facts.status.attempt) for slot in died}
     # The others may have the fault too: they have taken in what this member has sent.
-    older = next((failure for failure in told.values() if classes.of(failure.failure_class).older), None)
+    older = next((failure for failure in told.values() if classes.class_of(failure.failure_class).older), None)
     failure = older or told[died[0].key]
     # What was corrected since may be what it died of, and it is taken by all together (rules/revised.py).
     edited = any(slot.stale for slot in membership.members(facts))

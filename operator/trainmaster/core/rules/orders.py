@@ -7,8 +7,8 @@ from trainmaster.core.situation import grace
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.actions import GiveOrders
 from trainmaster.core.states.verdict import NOTHING, Verdict
+from trainmaster.wire.agent_states import Verb
 from trainmaster.wire.messages import Orders
-from trainmaster.wire.states import Verb
 
 # The time that ranks get at least to save before a resize that no failure forced, from SIGTERM to SIGKILL.
 SAVE_SECONDS = 20.0

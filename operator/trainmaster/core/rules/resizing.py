@@ -6,7 +6,7 @@ the attempt.
 
 import dataclasses
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core.failures import ledger
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states import phases

@@ -9,7 +9,7 @@ from trainmaster.core.failures.failures import Failure
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import messages
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 
 def restart_ranks(facts: Facts) -> Verdict:

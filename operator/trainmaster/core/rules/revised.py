@@ -6,7 +6,7 @@ of an older spec are recreated before any agent is told to run. No attempt ever 
 
 import dataclasses
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core import figures
 from trainmaster.core.failures import ledger
 from trainmaster.core.regime import membership
@@ -15,7 +15,7 @@ from trainmaster.core.situation.facts import Facts
 from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.core.states.verdict import NOTHING, Verdict
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 # Agents report at once that their ranks have ended; one that is lost meanwhile is noticed after this time.
 LOOK_SECONDS = 5

@@ -6,7 +6,7 @@ spare take the place of a lost worker; this rule, that of a worker that has not 
 
 import dataclasses
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.core import figures
 from trainmaster.core.failures import failures, ledger
 from trainmaster.core.situation import spares

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.failures import ledger
 from trainmaster.core.situation.facts import Facts

@@ -5,7 +5,7 @@ The rule that recreates pods is rules/revised.py.
 
 from collections.abc import Sequence
 
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.core.situation import revision
 from trainmaster.core.situation.facts import Facts
 from trainmaster.core.situation.slots import Slot

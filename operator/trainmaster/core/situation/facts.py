@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.situation import clocks, revision, unreachable
@@ -18,7 +18,7 @@ from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states import phases
 from trainmaster.core.states.observed import Observed, Replica, ReplicaPhase
 from trainmaster.wire import messages, names
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Facts:
     @cached_property
     def revisions(self) -> dict[str, str]:
         """Return what replicas of each role are made of now."""
-        return {role: revision.of(self.job, role) for role in self.job.spec.roles}
+        return {role: revision.revision_of(self.job, role) for role in self.job.spec.roles}
 
     def replacing(self, slots: Iterable[Slot]) -> dict[str, int]:
         """Return `status.incarnations` as it is when each of these slots gets another replica."""

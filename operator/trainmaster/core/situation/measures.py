@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from trainmaster.api.status import EvaluationStatus, Progress, TrainingJobStatus
+from trainmaster.api.status import EvaluationStatus, JobProgress, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.situation.facts import Facts
 from trainmaster.wire.messages import RankProgress
@@ -15,7 +15,7 @@ FIGURES_REPORTED, NOT_REPORTED = "FiguresReported", "NothingToLookAt"
 Statement = tuple[str, bool, str, str]
 
 
-def evaluation(ranks: Iterable[RankProgress], before: Progress) -> EvaluationStatus | None:
+def evaluation(ranks: Iterable[RankProgress], before: JobProgress) -> EvaluationStatus | None:
     """Return the newest evaluation that a rank tells; that before where none tells any."""
     told = [one.figures.evaluation for one in ranks if one.figures and one.figures.evaluation]
     if not told:
@@ -33,7 +33,7 @@ def stopped(facts: Facts, status: TrainingJobStatus) -> str:
     """Return why training has ended before its last step, in a sentence; empty where it has not."""
     if facts.job.spec.training.stop_early is None:
         return ""
-    newest = evaluation(facts.ranks, status.progress or Progress())
+    newest = evaluation(facts.ranks, status.progress or JobProgress())
     return (newest.stopped or "") if newest else ""
 
 
@@ -68,7 +68,7 @@ def reported(facts: Facts) -> Statement | None:
     if training.command is None or every is None or (training.stop_early is None and best is None):
         return None
     stated = any(one.type == FIGURES_REPORTED for one in facts.status.conditions)
-    if evaluation(facts.ranks, facts.status.progress or Progress()):
+    if evaluation(facts.ranks, facts.status.progress or JobProgress()):
         return (FIGURES_REPORTED, True, "Reported", "The figures were looked at.") if stated else None
     step = max((rank.step for rank in facts.ranks), default=0)
     if step < 2 * every and not stated:

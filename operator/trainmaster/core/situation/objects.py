@@ -1,7 +1,7 @@
 """Decide which objects a job should have beside its replicas: a table with a row per kind.
 
-What such an object looks like is the platform's affair (cluster/objects.py). To add a kind, such as the pod group of a
-scheduler, write a row here and a row there.
+What such an object looks like is the platform's affair (cluster/job_objects.py). To add a kind, such as the pod group
+of a scheduler, write a row here and a row there.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from trainmaster.core.states.observed import NETWORK_POLICY, SERVICE
 
 
 @dataclass(frozen=True)
-class Kind:
+class JobObjectKind:
     """Hold one kind of object, of which a job has one or none."""
 
     wanted: Callable[[Facts], bool] = lambda _: True
@@ -20,8 +20,8 @@ class Kind:
 
 
 KINDS = {
-    SERVICE: Kind(),  # gives the pods DNS names, which frameworks may need
-    NETWORK_POLICY: Kind(before_replicas=True),  # else strangers could reach the first pods
+    SERVICE: JobObjectKind(),  # gives the pods DNS names, which frameworks may need
+    NETWORK_POLICY: JobObjectKind(before_replicas=True),  # else strangers could reach the first pods
 }
 
 

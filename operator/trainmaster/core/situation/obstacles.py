@@ -129,15 +129,19 @@ def has_its_time(reason: str) -> bool:
 
 def obstacles(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     """Return all present obstacles, and since when each has existed."""
-    return [(obstacle, since) for obstacle, since, counts_from in _told(facts) if facts.now >= counts_from]
+    return [
+        (obstacle, since) for obstacle, since, counts_from in _obstacles_with_times(facts) if facts.now >= counts_from
+    ]
 
 
 def next_look(facts: Facts) -> datetime | None:
     """Return when something that may still pass becomes an obstacle; None where nothing will."""
-    return min((counts_from for _, _, counts_from in _told(facts) if counts_from > facts.now), default=None)
+    return min(
+        (counts_from for _, _, counts_from in _obstacles_with_times(facts) if counts_from > facts.now), default=None
+    )
 
 
-def _told(facts: Facts) -> list[tuple[Obstacle, datetime, datetime]]:
+def _obstacles_with_times(facts: Facts) -> list[tuple[Obstacle, datetime, datetime]]:
     """Return what keeps the group from starting, since when, and from when on it is an obstacle.
 
     What keeps only a spare from starting is left out.
@@ -148,7 +152,7 @@ def _told(facts: Facts) -> list[tuple[Obstacle, datetime, datetime]]:
     wished |= {"", facts.job.name} if objects.missing(facts) else {""}
     refused = [obstacle for obstacle in facts.observed.refused if obstacle.name in wished]
     found = [(obstacle, _since(obstacle, facts.incomplete_since, facts.now)) for obstacle in refused]
-    found += [one for slot in facts.slots if (one := of(facts, slot))]
+    found += [one for slot in facts.slots if (one := obstacle_of(facts, slot))]
     # Of equally grave ones the one that is written comes first, so that the status does not change with each pod.
     written = next((one.reason for one in facts.status.conditions if one.type == phases.REPLICAS_READY), "")
     found.sort(key=lambda one: (one[0].reason in LIKELY_WELL, one[0].reason != written))
@@ -159,7 +163,7 @@ def _told(facts: Facts) -> list[tuple[Obstacle, datetime, datetime]]:
     return [(one, since, figures.later(since, PATIENCE.get(one.reason, 0))) for one, since in bounded]
 
 
-def of(facts: Facts, slot: Slot) -> tuple[Obstacle, datetime] | None:
+def obstacle_of(facts: Facts, slot: Slot) -> tuple[Obstacle, datetime] | None:
     """Return what keeps this slot's replica from starting, and since when; None where nothing does."""
     replica = slot.replica
     if replica is None or replica.obstacle is None or not replica.alive:

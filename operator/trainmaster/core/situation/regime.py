@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core.situation.slots import Slot
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import Heartbeat, Orders, RankProgress, Roster
-from trainmaster.wire.states import AgentState
 
 
 class Regime(Protocol):

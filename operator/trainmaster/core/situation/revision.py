@@ -19,7 +19,7 @@ _OF_THE_JOB = {
 }
 
 
-def of(job: TrainingJob, role: str) -> str:
+def revision_of(job: TrainingJob, role: str) -> str:
     """Return the revision that a replica of this role has when it is made now."""
     # What differs from the defaults, so that a field that a later version adds changes no revision.
     models = (job.spec.roles[role], job.spec)
@@ -36,7 +36,7 @@ def of(job: TrainingJob, role: str) -> str:
 
 def of_all(job: TrainingJob) -> str:
     """Return the revisions of all roles together."""
-    return ";".join(of(job, role) for role in job.spec.roles)
+    return ";".join(revision_of(job, role) for role in job.spec.roles)
 
 
 def changed(before: str, after: str) -> tuple[str, ...]:

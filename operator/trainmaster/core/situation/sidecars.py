@@ -4,7 +4,7 @@ Kubernetes ends native sidecars itself (init containers with restartPolicy Alway
 runs on and holds the pod's devices, so the pod is deleted, and its log with it (rules/finished.py, decision 0153).
 """
 
-from trainmaster.api.states import TERMINAL
+from trainmaster.api.job_states import TERMINAL
 from trainmaster.core import figures
 from trainmaster.core.situation import edits
 from trainmaster.core.situation.facts import Facts

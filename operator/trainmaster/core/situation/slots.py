@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainmaster.core.states.observed import Replica
 from trainmaster.wire import messages
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 
 @dataclass(frozen=True, eq=False)

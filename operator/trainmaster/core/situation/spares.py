@@ -16,7 +16,7 @@ from trainmaster.wire import names
 
 
 @dataclass(frozen=True)
-class Exchange:
+class SpareExchange:
     """Hold what to write when spares take over places, and a sentence for users; `substitutes` is None if none does."""
 
     substitutes: dict[str, int] | None = None
@@ -30,7 +30,7 @@ class Exchange:
         return dataclasses.replace(status, substitutes=self.substitutes, absent=self.absent)
 
 
-def step_in(facts: Facts, leaving: Sequence[Slot], barred: Collection[str] = ()) -> Exchange:
+def step_in(facts: Facts, leaving: Sequence[Slot], barred: Collection[str] = ()) -> SpareExchange:
     """Return the exchange: the best spares take these workers' places in order, except spares on `barred` nodes."""
     nodes = {slot.replica.node for slot in leaving if slot.replica}
     avoided = {node.node for node in facts.status.avoided_nodes}
@@ -44,9 +44,9 @@ def step_in(facts: Facts, leaving: Sequence[Slot], barred: Collection[str] = ())
     workers = [slot for slot in leaving if slot.role == names.WORKER]
     pairs = dict(zip((slot.key for slot in workers), sorted(able, key=rank), strict=False))
     if not pairs:
-        return Exchange()
+        return SpareExchange()
     index_of = {old: new.index for old, new in pairs.items()}
     seats = tuple(index_of.get(places.name_of(index), index) for index in facts.regime.seats())
     absent = tuple(pairs[key].key if key in pairs else key for key in facts.status.absent)
     told = ", ".join(f"{new.key} takes the place of {old}" for old, new in pairs.items())
-    return Exchange(places.written(seats), absent, f"Spare {told}.")
+    return SpareExchange(places.written(seats), absent, f"Spare {told}.")

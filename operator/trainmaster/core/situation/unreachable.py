@@ -17,7 +17,7 @@ from trainmaster.core import figures
 from trainmaster.core.situation.regime import Regime
 from trainmaster.core.states.observed import SILENT_SECONDS, Observed, Replica, ReplicaPhase, silent_after
 from trainmaster.wire import messages
-from trainmaster.wire.states import AgentState
+from trainmaster.wire.agent_states import AgentState
 
 NODE_SILENT, AGENT_CUT_OFF = "NodeSilent", "AgentCutOff"  # reasons, as of a DisruptionTarget condition
 LOST_SECONDS = 20.0  # where `failurePolicy.nodeLostSeconds` is not set

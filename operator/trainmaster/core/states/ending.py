@@ -3,7 +3,7 @@
 import dataclasses
 from datetime import datetime
 
-from trainmaster.api.states import Phase
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import TrainingJobStatus
 
 

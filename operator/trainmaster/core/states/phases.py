@@ -1,6 +1,6 @@
 """Define the phases of a job and the legal steps between them: one table, from which the diagram in docs is drawn."""
 
-from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.job_states import TERMINAL, Phase
 
 REPLICAS_READY = "ReplicasReady"  # the condition that says whether the group is complete, and since when
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 from trainmaster.wire.training import TrainingPlan
-from trainmaster_trainer.faults import Faults
-from trainmaster_trainer.independent import Member
+from trainmaster_trainer.fault_injection import Faults
+from trainmaster_trainer.independent_member import IndependentMember
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies.gossip.peer import Peer
@@ -40,7 +40,7 @@ def settle(town: Town, rank: int) -> Peer:
     town.open_links.append(links)
     cpu, progress, faults = torch.device("cpu"), Progress(None, 10), Faults({}, settings)
     stop = threading.Event()
-    peer = Peer(Member(settings, progress, Line(), cpu, identity, directory, links, listener, stop, faults))
+    peer = Peer(IndependentMember(settings, progress, Line(), cpu, identity, directory, links, listener, stop, faults))
     town.settle(rank, peer._answer, listener)
     peer.take_over(lambda: False)
     with torch.no_grad():

@@ -6,13 +6,13 @@ import pytest
 import torch
 from trainmaster_trainer.checkpoint.load import read
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.flat import Layout
+from trainmaster_trainer.flat_buffers import FlatLayout
 from trainmaster_trainer.strategies.parameter_server.compression import METHODS, Packer, check, unpack_all
 
 from tests.trainer.crew import Crew
 from tests.trainer.ranks import NewJob, Options
 
-LAYOUT = Layout(
+LAYOUT = FlatLayout(
     {
         "a": (torch.float32, (40, 50)),
         "b": (torch.float32, (7,)),
@@ -45,7 +45,7 @@ def views() -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(("name", "least"), [("BF16", 1.9), ("INT8", 3.9), ("TopK", 45.0)])
 def test_it_is_as_small_as_it_says(name: str, least: float) -> None:
-    layout = Layout({"a": (torch.float32, (300, 1024))})
+    layout = FlatLayout({"a": (torch.float32, (300, 1024))})
     gradient = [torch.randn(300 * 1024)]
     packed = Packer(name, layout).pack(gradient)
     assert gradient[0].nbytes / sum(tensor.nbytes for tensor in packed) > least

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trainmaster.wire.progress import ProgressFile
+from trainmaster.wire.progress_page import ProgressFile
 from trainmaster.wire.training import Aim
 
 from tests.trainer.crew import Crew, NewCrew

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.flat import Layout
+from trainmaster_trainer.flat_buffers import FlatLayout
 from trainmaster_trainer.strategies.parameter_server.partition import divide
-from trainmaster_trainer.strategies.parameter_server.whole import Whole
+from trainmaster_trainer.strategies.parameter_server.whole import UndividedModel
 from trainmaster_trainer.tasks.digits import Digits
 from trainmaster_trainer.transport import frame
 from trainmaster_trainer.transport.frame import Message
@@ -21,16 +21,16 @@ class Equal(Digits):
         return nn.Sequential(*(nn.Linear(100, 100, bias=False) for _ in range(12)))
 
 
-def sent(whole: Whole, index: int) -> int:
+def sent(whole: UndividedModel, index: int) -> int:
     """Bytes of tensors in the message with the gradient for a server."""
-    tensors: list[Tensor] = Layout.of(whole.part(index)).empty()
+    tensors: list[Tensor] = FlatLayout.for_tensors(whole.part(index)).empty()
     _, views = frame.encode(Message("push", {}, tensors), b"key", b"caller", 0)
     return sum(map(len, views))
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3, 4, 6, 12])
 def test_a_servers_bytes_shrink_as_one_nth(servers: int) -> None:
-    whole = Whole(Equal(), servers)
+    whole = UndividedModel(Equal(), servers)
     assert [sent(whole, index) for index in range(servers)] == [12 * 40_000 // servers] * servers
     assert sorted(name for part in whole.parts for name in part) == sorted(whole.parameters)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.lr_scheduler import ConstantLR
-from trainmaster_trainer.flat import Layout, adopt
+from trainmaster_trainer.flat_buffers import FlatLayout, adopt
 from trainmaster_trainer.strategies.parameter_server.steps import Steps
 
 Make = Callable[[list[nn.Parameter]], Optimizer]
@@ -24,7 +24,7 @@ class Server:
     def __init__(self, make: Make, *, alone: bool = False) -> None:
         self.draws = torch.Generator().manual_seed(0)
         self.parameters = {name: nn.Parameter(self.random(shape)) for name, shape in SHAPES.items()}
-        self.layout = Layout.of(self.parameters)
+        self.layout = FlatLayout.for_tensors(self.parameters)
         flat = adopt(self.parameters, self.layout)
         self.optimizer = make(list(self.parameters.values()))
         self.steps = None if alone else Steps(self.optimizer, self.parameters, self.layout, flat)

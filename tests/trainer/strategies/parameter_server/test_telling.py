@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from trainmaster.wire.messages import RankProgress
-from trainmaster_trainer.agent.status_collector import told
+from trainmaster_trainer.agent.status_collector import rank_progress
 from trainmaster_trainer.checkpoint.layout import saved_steps
 
 from tests.platforms.telling import CLAUSES, EVERY, SERVERS, WORKERS, Clause, impossible
@@ -47,7 +47,7 @@ class RealMembers:
     def told(self, slot: str) -> RankProgress:
         """Return what a heartbeat would say of this page."""
         rank = SLOTS.index(slot)
-        page = told({rank: self._crew.page(rank)}, {})[0]
+        page = rank_progress({rank: self._crew.page(rank)}, {})[0]
         return RankProgress(page.rank, page.step, page.phase, resumed_step=page.resumed_step)
 
     def saved(self) -> int:

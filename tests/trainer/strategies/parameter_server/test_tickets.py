@@ -2,9 +2,9 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook
+from trainmaster_trainer.strategies.parameter_server.tickets import DoneTicket, Ticket, TicketBook
 
-DONE = Done(0.5, 4)
+DONE = DoneTicket(0.5, 4)
 ACTIONS = st.lists(st.tuples(st.sampled_from(["take", "done", "again", "drop"]), st.integers(0, 3)), max_size=200)
 
 
@@ -15,7 +15,7 @@ def test_each_share_counts_once_and_the_bound_holds(
 ) -> None:
     book = TicketBook(0, 12, bound)
     held: dict[int, Ticket] = {}
-    finished: dict[int, list[Done]] = {}
+    finished: dict[int, list[DoneTicket]] = {}
     counted: set[Ticket] = set()
     for action, worker in actions:
         if action == "take":

@@ -12,13 +12,13 @@ from trainmaster.wire import names
 from trainmaster.wire.messages import Roster
 from trainmaster.wire.training import TrainingPlan
 
+from trainmaster_trainer.agent.attempt_files import FRAMEWORK_FOLDER
 from trainmaster_trainer.agent.command import python_of
 from trainmaster_trainer.agent.companions import Companion
-from trainmaster_trainer.agent.files import FRAMEWORK_FOLDER
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerPosition:
     """A peer is one process of the group. Its port is free, and all others know it before the process exists."""
 
     role: str
@@ -39,7 +39,7 @@ class Peer:
 class Position:
     """Position says who takes part in an attempt, in rank order, and which of them this process is."""
 
-    peers: Tuple[Peer, ...]
+    peers: Tuple[PeerPosition, ...]
     rank: int
     strategy: str
     attempt: int
@@ -54,12 +54,12 @@ class Position:
     interpreter: str  # the Python of the user's command: it has the framework
 
     @property
-    def me(self) -> Peer:
+    def me(self) -> PeerPosition:
         """Return this process."""
         return self.peers[self.rank]
 
     @property
-    def first(self) -> Peer:
+    def first(self) -> PeerPosition:
         """Return the process that leads where one does, and beside which companions run."""
         return self.peers[0]
 
@@ -69,9 +69,9 @@ class Position:
         return self.rank == 0
 
     @property
-    def replicas(self) -> Dict[int, List[Peer]]:
+    def replicas(self) -> Dict[int, List[PeerPosition]]:
         """Return the processes of each replica, by its place in the roster."""
-        found: Dict[int, List[Peer]] = {}
+        found: Dict[int, List[PeerPosition]] = {}
         for peer in self.peers:
             found.setdefault(peer.replica, []).append(peer)
         return found
@@ -94,7 +94,7 @@ class Instructions:
 def position_of(plan: TrainingPlan, roster: Roster, environment: Mapping[str, str]) -> Position:
     """Return the position of the process that has this environment (`agent/environment.py`)."""
     peers = tuple(
-        Peer(member.role, member.first_rank + local, member.address, port, number, local)
+        PeerPosition(member.role, member.first_rank + local, member.address, port, number, local)
         for number, member in enumerate(roster.members)
         for local, port in enumerate(member.ports)
     )

@@ -7,7 +7,7 @@ from typing import Dict, List
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent.frameworks.position import Instructions, Peer, Position
+from trainmaster_trainer.agent.frameworks.position import Instructions, PeerPosition, Position
 from trainmaster_trainer.agent.main_module import BadConfigurationError
 
 _SERVERS = "ParameterServer"
@@ -40,7 +40,7 @@ def instruct(position: Position) -> Instructions:
     )
 
 
-def _job(position: Position, peer: Peer) -> str:
+def _job(position: Position, peer: PeerPosition) -> str:
     if peer.role == names.PARAMETER_SERVER:
         return "ps"
     return "chief" if position.strategy == _SERVERS and peer == position.first else "worker"

@@ -6,7 +6,7 @@ from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapsh
 from trainmaster_trainer.checkpoint.recall import Recalled
 from trainmaster_trainer.checkpoint.remote import open_remote
 from trainmaster_trainer.checkpoint.stores.folder import Folder
-from trainmaster_trainer.checkpoint.stores.objects import ObjectStore
+from trainmaster_trainer.checkpoint.stores.object_store import ObjectStore
 from trainmaster_trainer.checkpoint.stores.private import PrivateFolder
 from trainmaster_trainer.checkpoint.stores.replica_memory import ReplicaMemory
 from trainmaster_trainer.checkpoint.stores.store import Source, Store

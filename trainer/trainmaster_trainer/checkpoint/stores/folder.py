@@ -12,14 +12,14 @@ from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import layout, lineage, load, unusable
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded, Trusted, read
-from trainmaster_trainer.checkpoint.manifest import Manifest
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, Trusted, read
+from trainmaster_trainer.checkpoint.manifest_check import Manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.retention import bests_of
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
 from trainmaster_trainer.checkpoint.stores.own import OwnStore
+from trainmaster_trainer.checkpoint.stores.save_problems import STANDS, only_telling
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
-from trainmaster_trainer.checkpoint.stores.telling import STANDS, only_telling
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
@@ -27,7 +27,7 @@ from trainmaster_trainer.settings import Settings
 log = logging.getLogger(__name__)
 
 
-class FolderSource(Source[Loaded]):
+class FolderSource(Source[LoadedCheckpoint]):
     """FolderSource reads checkpoints of a folder that all ranks reach: one of them looks, all read."""
 
     def __init__(self, settings: Settings, group: Group, folder: Path, *, looks: bool) -> None:
@@ -35,7 +35,7 @@ class FolderSource(Source[Loaded]):
         self._looks = looks
         self._expected: Shapes | None = None
         self._below: int | None = None  # candidates of this step and later ones are passed over
-        self._mine: Loaded | None = None
+        self._mine: LoadedCheckpoint | None = None
 
     def trusted(self, way: Lineage) -> Trusted:
         """Return a check that a checkpoint is of no branch that was given up, and none to doubt."""
@@ -50,7 +50,7 @@ class FolderSource(Source[Loaded]):
         return [[self._mine.manifest.step]] if self._mine else []
 
     @override
-    def bring(self, chosen: Row, told: Told) -> Loaded | None:
+    def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
         """Read it on every rank."""
         step = int(chosen[0])
         loaded = self._mine if told[self._group.rank] else None

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import fetch, lineage
-from trainmaster_trainer.checkpoint.elsewhere import FIELD, source_of
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded, Trusted, newest_step, read
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, Trusted, newest_step, read
+from trainmaster_trainer.checkpoint.other_jobs import FIELD, source_of
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.checkpoint.remote import Remote, Saved
+from trainmaster_trainer.checkpoint.remote import Remote, SavedCheckpoint
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.folder import FolderSource
-from trainmaster_trainer.checkpoint.stores.objects import ObjectSource
+from trainmaster_trainer.checkpoint.stores.object_store import ObjectSource
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -53,7 +53,7 @@ class ForeignStep(FolderSource):
         return [[self._settings.plan.resume_step]] if self._looks and self._below is None else []
 
     @override
-    def bring(self, chosen: Row, told: Told) -> Loaded | None:
+    def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
         loaded = None
         try:
             loaded = read(self._folder, int(chosen[0]), self._expected, lineage.trusting_owner(self._folder))
@@ -69,7 +69,7 @@ class ForeignObjects(ObjectSource):
     """ForeignObjects looks once more likewise, in an object store."""
 
     @override
-    def look(self, way: Lineage) -> list[Saved]:
+    def look(self, way: Lineage) -> list[SavedCheckpoint]:
         theirs, wanted = lineage.read(self._settings.checkpoints, None, self._remote), self._settings.plan.resume_step
         return [one for one in fetch.on_the_way(self._remote, theirs) if wanted in (None, one.step)]
 
@@ -84,7 +84,7 @@ class ForeignObjects(ObjectSource):
         return rows
 
 
-def open_foreign(settings: Settings, group: Group) -> tuple[str, Source[Loaded]]:
+def open_foreign(settings: Settings, group: Group) -> tuple[str, Source[LoadedCheckpoint]]:
     """Return where `resumeFrom` points to, and the source. All ranks call it together.
 
     Raises:

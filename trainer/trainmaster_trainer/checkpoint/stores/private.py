@@ -13,8 +13,8 @@ from typing_extensions import override
 from trainmaster_trainer import metrics
 from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded
-from trainmaster_trainer.checkpoint.manifest import Manifest
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint
+from trainmaster_trainer.checkpoint.manifest_check import Manifest
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.folder import Folder
 from trainmaster_trainer.checkpoint.stores.store import Row, Told
@@ -33,7 +33,7 @@ class PrivateFolder(Folder):
         self._shard = layout.shard_name(0, 1)
 
     @override
-    def bring(self, chosen: Row, told: Told) -> Loaded | None:
+    def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
         step, group = int(chosen[0]), self._group
         source = next(rank for rank, rows in enumerate(told) if rows and rows[0][0] == step)
         here = told[group.rank - group.local_rank]  # what this folder has: lines up to there were on the disk before
@@ -48,7 +48,7 @@ class PrivateFolder(Folder):
             tensor = loaded.state.tensors[name] if loaded else torch.empty(shape, dtype=getattr(torch, dtype))
             tensors[name] = tensor.contiguous()
             group.broadcast_tensor(tensors[name], source)
-        return Loaded(manifest, State(tensors, manifest.scalars), is_here=own == step)
+        return LoadedCheckpoint(manifest, State(tensors, manifest.scalars), is_here=own == step)
 
     @override
     def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:

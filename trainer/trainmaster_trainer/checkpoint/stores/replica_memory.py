@@ -9,10 +9,10 @@ from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import recall, rejoin
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.manifest import check_same_dataset
+from trainmaster_trainer.checkpoint.manifest_check import check_same_dataset
 from trainmaster_trainer.checkpoint.memory import PENDING
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
-from trainmaster_trainer.checkpoint.recall import Held, Recalled
+from trainmaster_trainer.checkpoint.recall import Recalled, SeenSnapshot
 from trainmaster_trainer.checkpoint.slot import Snapshot
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
@@ -85,5 +85,5 @@ class ReplicaMemory(Source[Recalled]):
         return Recalled(*key, State(tensors, state.scalars), pending, holder)
 
 
-def _held(told: Told) -> list[list[Held]]:
-    return [[Held(*row) for row in rows] for rows in told]
+def _held(told: Told) -> list[list[SeenSnapshot]]:
+    return [[SeenSnapshot(*row) for row in rows] for rows in told]

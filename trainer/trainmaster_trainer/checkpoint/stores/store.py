@@ -1,6 +1,6 @@
 """Store is where the checkpoints of a job lie, as one rank sees it: `save.py` writes through it, `resume.py` reads.
 
-A folder that all share (`folder.py`), one of each replica (`private.py`), an object store (`objects.py`). From the
+A folder that all share (`folder.py`), one of each replica (`private.py`), an object store (`object_store.py`). From the
 memory of a replica (`replica_memory.py`) and from another job (`foreign.py`) one can only go on: they are sources.
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded
-from trainmaster_trainer.checkpoint.manifest import Manifest
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint
+from trainmaster_trainer.checkpoint.manifest_check import Manifest
 from trainmaster_trainer.checkpoint.state import State
 
 Found_co = TypeVar("Found_co", covariant=True)
@@ -35,7 +35,7 @@ class Source(Protocol[Found_co]):
         """Give it to this rank, verified. None on all ranks, if one of them finds it bad: then it is passed over."""
 
 
-class Store(Source[Loaded], Protocol):
+class Store(Source[LoadedCheckpoint], Protocol):
     """Store keeps the checkpoints of one attempt."""
 
     shared: bool  # all ranks write one checkpoint together; else the first rank of each replica writes its own

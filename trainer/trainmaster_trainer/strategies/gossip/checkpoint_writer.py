@@ -23,8 +23,8 @@ from trainmaster_trainer.checkpoint import lineage
 from trainmaster_trainer.checkpoint.checkpointable import WholeState
 from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
-from trainmaster_trainer.checkpoint.load import Loaded, newest
-from trainmaster_trainer.checkpoint.manifest import glance
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, newest
+from trainmaster_trainer.checkpoint.manifest_check import glance
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
 from trainmaster_trainer.checkpoint.resume import resume
@@ -36,7 +36,7 @@ from trainmaster_trainer.evaluations import Evaluations
 from trainmaster_trainer.journal import Journal
 from trainmaster_trainer.strategies.gossip.mixing import AVERAGED
 from trainmaster_trainer.strategies.gossip.peer import Peer, whole_state
-from trainmaster_trainer.strategies.gossip.sample_counters import BEFORE, Entry
+from trainmaster_trainer.strategies.gossip.sample_counters import BEFORE, CounterEntry
 from trainmaster_trainer.strategies.gossip.writer_lock import WriterLock
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
@@ -86,7 +86,7 @@ class CheckpointWriter:
         else:
             self._saved = self._read()
         if self._saved and not self._peer.sample_counters.entries:  # another strategy wrote it
-            self._peer.sample_counters.entries[BEFORE] = Entry(self._saved * self._plan.global_batch_size)
+            self._peer.sample_counters.entries[BEFORE] = CounterEntry(self._saved * self._plan.global_batch_size)
 
     def _read(self) -> int:
         """Read what the checkpoint writer resumes from, without writing to its folder.
@@ -105,7 +105,7 @@ class CheckpointWriter:
         self._peer.restore(loaded.state)
         return loaded.manifest.step
 
-    def _newest(self, expected: Shapes) -> Loaded | None:
+    def _newest(self, expected: Shapes) -> LoadedCheckpoint | None:
         folder, job = self._settings.checkpoints, self._settings.job_uid
         seen: list[int] | None = None
         problem = ""

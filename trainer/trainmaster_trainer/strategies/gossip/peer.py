@@ -23,22 +23,22 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.model_state import ModelState
 from trainmaster_trainer.checkpoint.state import State
-from trainmaster_trainer.counted import Loss
+from trainmaster_trainer.counted_loss import Loss
 from trainmaster_trainer.data import WHOLE, Batch, Share, check_batch_size
-from trainmaster_trainer.flat import Layout, adopt
-from trainmaster_trainer.independent import Member
+from trainmaster_trainer.flat_buffers import FlatLayout, adopt
+from trainmaster_trainer.independent_member import IndependentMember
 from trainmaster_trainer.rates import Rates
-from trainmaster_trainer.strategies import alike
+from trainmaster_trainer.strategies import same_models
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
 from trainmaster_trainer.strategies.gossip.sample_counters import SampleCounters
-from trainmaster_trainer.strategies.steady import trained
+from trainmaster_trainer.strategies.outside_changes import trained
 from trainmaster_trainer.strategies.strategy import check_options
-from trainmaster_trainer.transport.directory import Place
+from trainmaster_trainer.transport.directory import RankAddress
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question, seconds_for
-from trainmaster_trainer.transport.service import RefusalError, Service
-from trainmaster_trainer.validation import Trial
+from trainmaster_trainer.transport.service import RequestRefusedError, Service
+from trainmaster_trainer.validation import Evaluator
 
 log = logging.getLogger(__name__)
 SAMPLE_COUNTERS = "sample_counters"  # among the scalars of a state
@@ -61,7 +61,7 @@ class Given(NamedTuple):
 class Peer:
     """Peer is one worker: its parameters, its optimizer, the sample counters it knows, and its answers."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: IndependentMember) -> None:
         self.member = member
         check_options("Gossip", member.options, {"peers": (), "topKPercent": ()})
         self._partners = int(member.options.get("peers") or 1)
@@ -72,7 +72,7 @@ class Peer:
         member.numerics.attach(self._model, member.device)
         self._mine.load_state_dict(self._model.state_dict())
         parameters = dict(self._mine.named_parameters())
-        self.mixer = Mixer(adopt(parameters, Layout.of(parameters)), member.options.get("topKPercent"))
+        self.mixer = Mixer(adopt(parameters, FlatLayout.for_tensors(parameters)), member.options.get("topKPercent"))
         self._optimizer = make_optimizer(member.task, list(self._mine.parameters()))
         self._rates = Rates(member.task, self._optimizer).without_schedule("Gossip")
         self._state = ModelState(self._mine, self._optimizer)
@@ -81,14 +81,14 @@ class Peer:
         self._silence = SILENCE_SECONDS + seconds_for(sum(parameter.nbytes for parameter in parameters.values()))
         self.sample_counters = SampleCounters(self.plan.global_batch_size)
         self.goal = self.plan.steps * self.plan.global_batch_size
-        self._trial: Trial | None = None
+        self._trial: Evaluator | None = None
         self._turn = 0
         self._meetings = 0
         self._averager = ThreadPoolExecutor(max_workers=1, thread_name_prefix="average")
         self._averaging: Future[None] | None = None
         self._given: dict[int, Given] = {}  # at the newest meeting with each asker
-        self._open: dict[int, tuple[Place | None, Message]] = {}
-        self._alike: dict[int, Place | None] = {}  # who was found to have the same model
+        self._open: dict[int, tuple[RankAddress | None, Message]] = {}
+        self._alike: dict[int, RankAddress | None] = {}  # who was found to have the same model
         self.finished: set[int] = set()
         self.closed = False
         self._has_heard = False  # any other worker
@@ -97,7 +97,7 @@ class Peer:
         self.left: set[int] = set()  # who has said goodbye
         self._random = random.Random(f"{self.plan.seed} {member.rank} {member.identity.life.hex()}")  # noqa: S311
         self._answers = {
-            alike.QUESTION: lambda *_: alike.told(self._shapes),
+            same_models.QUESTION: lambda *_: same_models.answer(self._shapes),
             "meet": self._meet,
             "thanks": self._thanks,
             "whole": self._whole,
@@ -122,7 +122,7 @@ class Peer:
 
     def _answer(self, caller: Caller, request: Message) -> Message:
         if request.name not in self._answers:
-            raise RefusalError(f"a peer cannot {request.name}")
+            raise RequestRefusedError(f"a peer cannot {request.name}")
         with self.mixer.lock:
             if self._settled:
                 self.sample_counters.merge(request.values.get("sample_counters", []))
@@ -130,15 +130,15 @@ class Peer:
 
     def _meet(self, caller: Caller, request: Message) -> Message:
         if not self._settled:
-            raise RefusalError("not ready yet")
+            raise RequestRefusedError("not ready yet")
         number, given = request.values["number"], self._given.get(caller.rank)
         if not isinstance(number, int):
-            raise RefusalError("its meetings are counted in another way, by another version of the trainer")
+            raise RequestRefusedError("its meetings are counted in another way, by another version of the trainer")
         if given is None or given.life != caller.life or given.number < number:
             half = self.mixer.meet(request.tensors)
             self._given[caller.rank] = Given(caller.life, number, half)
         elif given.half is None or given.number > number:
-            raise RefusalError("this meeting is over")  # it has asked again meanwhile, and has the answer
+            raise RequestRefusedError("this meeting is over")  # it has asked again meanwhile, and has the answer
         else:
             half = given.half  # the answer was lost on the way: the same again
         return Message("half", {"sample_counters": self.sample_counters.plain()}, half)
@@ -236,7 +236,7 @@ class Peer:
             except (PeerLostError, PeerRefusedError):
                 silent = True
                 continue
-            alike.check_alike(whole_state(answer).model_shapes(), self._shapes, rank, self.member.rank)
+            same_models.check_alike(whole_state(answer).model_shapes(), self._shapes, rank, self.member.rank)
             self._has_heard = True
             theirs = SampleCounters(self.plan.global_batch_size)
             theirs.merge(answer.values["sample_counters"])
@@ -316,8 +316,8 @@ class Peer:
         try:
             # A worker that is met at this place for the first time is asked which model it has.
             if place is None or self._alike.get(rank) != place:
-                told = self.member.links.ask(rank, Message(alike.QUESTION), PARTNER_SECONDS, self._silence)
-                alike.check_alike(alike.shapes_told(told), self._shapes, rank, self.member.rank)
+                told = self.member.links.ask(rank, Message(same_models.QUESTION), PARTNER_SECONDS, self._silence)
+                same_models.check_alike(same_models.shapes_told(told), self._shapes, rank, self.member.rank)
                 self._alike[rank] = place
             message = self._meeting(rank, place)
             answer = self.member.links.to(rank).ask(Question(message), PARTNER_SECONDS, self._silence)
@@ -335,7 +335,7 @@ class Peer:
             self.member.links.ask(rank, Message("thanks", number), 0.0, SILENCE_SECONDS)
         return True
 
-    def _meeting(self, rank: int, place: Place | None) -> Message:
+    def _meeting(self, rank: int, place: RankAddress | None) -> Message:
         """Return the message to ask with: the meeting that broke off, or a new one."""
         known = self._open.get(rank)
         if known is None or known[0] != place:  # a successor knows nothing of that meeting
@@ -351,7 +351,7 @@ class Peer:
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
                 live.copy_(own)
         if self._trial is None:
-            self._trial = Trial(self.member.settings, self.member.task, self.member.device)
+            self._trial = Evaluator(self.member.settings, self.member.task, self.member.device)
         with self._trial.untouched(self._model):
             return self._trial.together(self._trial.sums(self._model, WHOLE), self._trial.own(self._model))
 

@@ -16,7 +16,7 @@ BEFORE = -1  # the entry of what a checkpoint has that does not say who did it
 
 
 @dataclass
-class Entry:
+class CounterEntry:
     """Hold what one worker has last said."""
 
     samples: int = 0
@@ -30,11 +30,11 @@ class SampleCounters:
     """SampleCounters holds the newest known entry of every worker. Not safe for two threads at once."""
 
     batch: int
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, CounterEntry] = field(default_factory=dict)
 
     def add(self, rank: int, samples: int, loss: float, metrics: Mapping[str, float] | None = None) -> None:
         """Add a worker's own work."""
-        entry = self.entries.setdefault(rank, Entry())
+        entry = self.entries.setdefault(rank, CounterEntry())
         entry.samples += samples
         entry.loss = loss
         entry.metrics = {name: value if math.isfinite(value) else None for name, value in (metrics or {}).items()}
@@ -42,8 +42,8 @@ class SampleCounters:
     def merge(self, plain: Any) -> None:
         """Take over the entries of another worker that are newer than those here."""
         for rank, samples, loss, distance, *metrics in plain:
-            if samples > self.entries.get(rank, Entry()).samples:
-                self.entries[rank] = Entry(samples, loss, distance, *metrics)
+            if samples > self.entries.get(rank, CounterEntry()).samples:
+                self.entries[rank] = CounterEntry(samples, loss, distance, *metrics)
 
     def plain(self) -> list[list[Any]]:
         """Return the entries as lists, to send them to another worker."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from trainmaster_trainer.flat import Layout
+from trainmaster_trainer.flat_buffers import FlatLayout
 
 COUNTER = "step"  # of a parameter's steps, in the state of torch's optimizers
 
@@ -27,7 +27,7 @@ class AsOne:
     """
 
     def __init__(
-        self, optimizer: Optimizer, parameters: Mapping[str, nn.Parameter], layout: Layout, flat: Tensor
+        self, optimizer: Optimizer, parameters: Mapping[str, nn.Parameter], layout: FlatLayout, flat: Tensor
     ) -> None:
         self._optimizer, self._parameters, self._layout = optimizer, parameters, layout
         self._whole = nn.Parameter(flat)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.flat import Layout, as_real
+from trainmaster_trainer.flat_buffers import FlatLayout, as_real
 
 GROUP = 1024  # values that share a scale (INT8)
 TOP_K = 0.01
@@ -81,7 +81,7 @@ def check(name: str) -> None:
 class Packer:
     """Packer packs a worker's flat gradients for one server, and keeps what was left out."""
 
-    def __init__(self, name: str, layout: Layout) -> None:
+    def __init__(self, name: str, layout: FlatLayout) -> None:
         self._name = name
         self._kept = [torch.zeros(count) for count in _counts(layout)] if name in METHODS else []
 
@@ -98,7 +98,7 @@ class Packer:
         return sent
 
 
-def unpack_all(name: str, tensors: Sequence[Tensor], layout: Layout) -> list[Tensor]:
+def unpack_all(name: str, tensors: Sequence[Tensor], layout: FlatLayout) -> list[Tensor]:
     """Return what a server received: flat gradients in the layout's dtypes, then the tensors that came behind them."""
     if name not in METHODS:
         return list(tensors)
@@ -110,6 +110,6 @@ def unpack_all(name: str, tensors: Sequence[Tensor], layout: Layout) -> list[Ten
     return [*found, *tensors[len(layout.sizes) * count :]]
 
 
-def _counts(layout: Layout) -> list[int]:
+def _counts(layout: FlatLayout) -> list[int]:
     """Return how many real numbers are in each buffer of the layout."""
     return [size * (2 if dtype.is_complex else 1) for size, dtype in zip(layout.sizes, layout.dtypes, strict=True)]

@@ -22,18 +22,18 @@ from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.evaluations import Evaluations
-from trainmaster_trainer.independent import Member
+from trainmaster_trainer.independent_member import IndependentMember
 from trainmaster_trainer.journal import Journal
-from trainmaster_trainer.strategies.parameter_server.options import Options
+from trainmaster_trainer.strategies.parameter_server.options import ServerOptions
 from trainmaster_trainer.strategies.parameter_server.pending_requests import Asker
-from trainmaster_trainer.strategies.parameter_server.shard import Shard
+from trainmaster_trainer.strategies.parameter_server.server_shard import Shard
 from trainmaster_trainer.strategies.parameter_server.ticket_queue import TicketQueue
-from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook, metrics_of
-from trainmaster_trainer.strategies.parameter_server.whole import Whole
+from trainmaster_trainer.strategies.parameter_server.tickets import DoneTicket, Ticket, TicketBook, metrics_of
+from trainmaster_trainer.strategies.parameter_server.whole import UndividedModel
 from trainmaster_trainer.transport.frame import Message, Values
 from trainmaster_trainer.transport.handshake import Caller
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question
-from trainmaster_trainer.transport.service import Answer, RefusalError
+from trainmaster_trainer.transport.service import Answer, RequestRefusedError
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
@@ -46,7 +46,7 @@ ALONE_SECONDS = 1.0  # told to stop, server 0 stays so long for workers that are
 class Coordinator:
     """Coordinator is server 0's second duty. Service threads answer requests; `run` is for the main thread."""
 
-    def __init__(self, member: Member, options: Options, whole: Whole, own: Shard) -> None:
+    def __init__(self, member: IndependentMember, options: ServerOptions, whole: UndividedModel, own: Shard) -> None:
         self._member, self._options, self._whole, self._own = member, options, whole, own
         self._plan = member.settings.plan
         self._saver = Saver(member.settings, member.alone())
@@ -74,7 +74,7 @@ class Coordinator:
             "result": lambda: self._take_result(request.values),
         }
         if request.name not in answers:
-            raise RefusalError(f"a server cannot {request.name}")
+            raise RequestRefusedError(f"a server cannot {request.name}")
         return answers[request.name]()
 
     def _announce(self) -> Message:
@@ -197,7 +197,7 @@ class Coordinator:
             told: Values = {name: str(figure) for name, figure in {"loss": progress.loss, **speeds}.items()}
             self.ticket_queue.told = {**told, "metrics": metrics_of(finished[-1][1])}
 
-    def _tell_step(self, step: int, shares: list[Done]) -> None:
+    def _tell_step(self, step: int, shares: list[DoneTicket]) -> None:
         if self._journal is None:
             return
         size = sum(done.size for done in shares)
@@ -327,7 +327,7 @@ class Coordinator:
         floor = min(report["floor"] for report in reports)
         self._cut = self._saved = max(self._saved, floor)
         book = TicketBook(floor, self._plan.steps, self._options.bound, self._options.spare)
-        applied = [{Ticket(*ticket): Done(*done) for ticket, done in report["applied"]} for report in reports]
+        applied = [{Ticket(*ticket): DoneTicket(*done) for ticket, done in report["applied"]} for report in reports]
         seen = {ticket: done for shard in applied for ticket, done in shard.items()}
         everywhere = {
             ticket: done

@@ -13,7 +13,7 @@ UPDATES = ("Async", "Sync")
 
 
 @dataclass(frozen=True)
-class Options:
+class ServerOptions:
     """Hold the options: how workers and servers keep in step."""
 
     sync: bool
@@ -22,7 +22,7 @@ class Options:
     compression: str  # of what workers push
 
     @classmethod
-    def read(cls, options: Mapping[str, Any]) -> Options:
+    def read(cls, options: Mapping[str, Any]) -> ServerOptions:
         """Return the options of the plan.
 
         Raises:

@@ -14,19 +14,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from trainmaster_trainer import randomness
-from trainmaster_trainer.independent import Member
+from trainmaster_trainer.independent_member import IndependentMember
 from trainmaster_trainer.numerics import Numerics
-from trainmaster_trainer.strategies import alike
+from trainmaster_trainer.strategies import same_models
 from trainmaster_trainer.strategies.parameter_server.compression import unpack_all
 from trainmaster_trainer.strategies.parameter_server.coordinator import Coordinator
-from trainmaster_trainer.strategies.parameter_server.options import Options
+from trainmaster_trainer.strategies.parameter_server.options import ServerOptions
 from trainmaster_trainer.strategies.parameter_server.pending_requests import Asker
-from trainmaster_trainer.strategies.parameter_server.shard import Push, Shard
-from trainmaster_trainer.strategies.parameter_server.whole import Whole
+from trainmaster_trainer.strategies.parameter_server.server_shard import Push, Shard
+from trainmaster_trainer.strategies.parameter_server.whole import UndividedModel
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, seconds_for
-from trainmaster_trainer.transport.service import Answer, Handler, RefusalError, Service
+from trainmaster_trainer.transport.service import Answer, Handler, RequestRefusedError, Service
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
@@ -38,7 +38,7 @@ GOING_SECONDS = 0.02  # while it is not ready: that it goes on is to be told soo
 ALONE_SECONDS = 1.0  # where all are told to stop, server 0 has heard of it by then
 
 
-def serve(member: Member) -> int:
+def serve(member: IndependentMember) -> int:
     """Answer until the training is over or this server is asked to stop. Return the exit code."""
     server = Server(member)
     server.start()
@@ -54,13 +54,13 @@ def serve(member: Member) -> int:
 class Server:
     """Server is one parameter server."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: IndependentMember) -> None:
         self._member = member
-        self._options = Options.read(member.options)
+        self._options = ServerOptions.read(member.options)
         ranks = member.directory.servers
         self.index = ranks.index(member.rank)
         self._count = len(ranks)
-        whole = Whole(member.task, self._count)
+        whole = UndividedModel(member.task, self._count)
         self._neighbour = (self.index - 1) % self._count  # whose copy this server keeps
         kept = {self.index, self._neighbour}
         self.shards = {index: self._shard(whole, index) for index in kept}
@@ -79,7 +79,7 @@ class Server:
         self._shapes = whole.state().model_shapes()
         self.coordinator = Coordinator(member, self._options, whole, self.own) if self.index == 0 else None
         self._answers: dict[str, Handler] = {
-            alike.QUESTION: lambda *_: alike.told(self._shapes),
+            same_models.QUESTION: lambda *_: same_models.answer(self._shapes),
             "pull": self._pull,
             "push": self._push,
             "step": self._step,
@@ -96,7 +96,7 @@ class Server:
             "note": self._take_note,
         }
 
-    def _shard(self, whole: Whole, index: int) -> Shard:
+    def _shard(self, whole: UndividedModel, index: int) -> Shard:
         numerics = self._member.numerics if self._options.sync else Numerics()  # else the workers see to it
         return Shard(whole, index, self._options, numerics, self._member.settings.plan.seed)
 
@@ -168,7 +168,7 @@ class Server:
             return self._answers[request.name](caller, request)
         if self.coordinator is not None:
             return self.coordinator.answer(caller, request)
-        raise RefusalError(f"a server cannot {request.name}")
+        raise RequestRefusedError(f"a server cannot {request.name}")
 
     # Workers.
 
@@ -234,10 +234,12 @@ class Server:
     def _push_to_copy(self, _caller: Caller, request: Message) -> Message:
         wanted = request.values["edition"]
         if request.values["keeper"] != self._member.identity.life.hex():
-            raise RefusalError("another process had the copy")  # our predecessor, while all pushes wait for this answer
+            raise RequestRefusedError(
+                "another process had the copy"
+            )  # our predecessor, while all pushes wait for this answer
         with self._installed:  # a push may overtake the export that it belongs to
             if not self._installed.wait_for(lambda: self._edition == wanted, self._copy_seconds):
-                raise RefusalError("the copy did not arrive")
+                raise RequestRefusedError("the copy did not arrive")
             self.shards[self._neighbour].push(Push.read(request))
         return Message("ok")
 
@@ -282,7 +284,7 @@ class Server:
         deadline = time.monotonic() + PATIENCE
         while not self.own.lock.acquire(timeout=0.1):
             if time.monotonic() > deadline:
-                raise RefusalError("busy")
+                raise RequestRefusedError("busy")
         try:
             self._generation = request.values["generation"]
             applied = [[list(ticket), list(done)] for ticket, done in self.own.applied.items()]
@@ -313,7 +315,7 @@ class Server:
             self._forget()
             if self.own.version:
                 randomness.seed_alike(self._member.settings.plan.seed)
-                self.own.install(self._shard(Whole(self._member.task, self._count), self.index).export())
+                self.own.install(self._shard(UndividedModel(self._member.task, self._count), self.index).export())
             self.own.begin(request.values["branch"])
         return Message("ok")
 
@@ -329,7 +331,7 @@ class Server:
     def _give_cut(self, _caller: Caller, _request: Message) -> Message:
         cut, self._cut = self._cut, None
         if cut is None:
-            raise RefusalError("there is no cut")
+            raise RequestRefusedError("there is no cut")
         return cut
 
     def _settle(self, _caller: Caller, request: Message) -> Message:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from trainmaster_trainer.flat import Layout
+from trainmaster_trainer.flat_buffers import FlatLayout
 from trainmaster_trainer.strategies.parameter_server.as_one import AsOne
 from trainmaster_trainer.strategies.parameter_server.fused import Fused
 
@@ -18,7 +18,7 @@ class Steps:
     """Steps takes the steps of an optimizer of `parameters`, which lie in `flat` as the layout says."""
 
     def __init__(
-        self, optimizer: Optimizer, parameters: Mapping[str, nn.Parameter], layout: Layout, flat: list[Tensor]
+        self, optimizer: Optimizer, parameters: Mapping[str, nn.Parameter], layout: FlatLayout, flat: list[Tensor]
     ) -> None:
         self._optimizer, self._parameters, self._layout = optimizer, parameters, layout
         self._fused = Fused(optimizer)

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from trainmaster.wire import codec
 from trainmaster.wire.messages import CheckpointRecord
 
-from trainmaster_trainer.independent import Member
+from trainmaster_trainer.independent_member import IndependentMember
 from trainmaster_trainer.strategies.parameter_server.pending_requests import HOLD_SECONDS, Asker, PendingRequests
-from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook
+from trainmaster_trainer.strategies.parameter_server.tickets import DoneTicket, Ticket, TicketBook
 from trainmaster_trainer.transport.frame import Message, Values
 from trainmaster_trainer.transport.handshake import Caller
 
@@ -25,7 +25,7 @@ from trainmaster_trainer.transport.handshake import Caller
 class TicketQueue:
     """TicketQueue holds the books of server 0 and the workers that wait for them. `changing` is around every change."""
 
-    def __init__(self, member: Member, committed: Callable[[], int]) -> None:
+    def __init__(self, member: IndependentMember, committed: Callable[[], int]) -> None:
         self._member = member
         self._committed = committed  # the step of the newest checkpoint that stands
         lock = threading.RLock()
@@ -131,11 +131,11 @@ class TicketQueue:
         if self.book is None or values.get("generation") != self.generation:
             return
         if values.get("done"):
-            self._count(self.book, Ticket(*values["ticket"]), Done(*values["done"]))
+            self._count(self.book, Ticket(*values["ticket"]), DoneTicket(*values["done"]))
         elif values.get("ticket"):
             self.book.refuse(caller)
 
-    def _count(self, book: TicketBook, ticket: Ticket, done: Done) -> None:
+    def _count(self, book: TicketBook, ticket: Ticket, done: DoneTicket) -> None:
         before = book.complete
         book.done(ticket, done)
         if book.complete > before:

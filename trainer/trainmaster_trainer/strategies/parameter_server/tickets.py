@@ -26,7 +26,7 @@ class Ticket(NamedTuple):
     of: int
 
 
-class Done(NamedTuple):
+class DoneTicket(NamedTuple):
     """Hold what is known of a ticket that is done: the mean loss over `size` samples, and the means of its metrics."""
 
     loss: float
@@ -39,7 +39,7 @@ class _Step:
     """Hold one step under way."""
 
     of: int
-    done: dict[int, Done] = field(default_factory=dict)
+    done: dict[int, DoneTicket] = field(default_factory=dict)
     free: list[int] = field(default_factory=list)  # to be given out, the next one last
     claimed: set[int] = field(default_factory=set)
 
@@ -59,7 +59,7 @@ class TicketBook:
         self._spare = spare
         self._open: dict[int, _Step] = {}
         self._held: dict[object, Ticket] = {}
-        self._finished: dict[int, dict[int, Done]] = {}
+        self._finished: dict[int, dict[int, DoneTicket]] = {}
 
     def take(self, holder: object, shares: int) -> Ticket | None:
         """Return the next ticket for a worker process, or the one that it holds; None while there is none.
@@ -99,7 +99,7 @@ class TicketBook:
     def _needless(self, step: _Step) -> int:
         return min(self._spare, step.of - 1)
 
-    def done(self, ticket: Ticket, result: Done) -> None:
+    def done(self, ticket: Ticket, result: DoneTicket) -> None:
         """Note that a ticket's gradient is in the model. Noted twice, it counts once."""
         for holder in [holder for holder, held in self._held.items() if held == ticket]:
             del self._held[holder]
@@ -138,13 +138,13 @@ class TicketBook:
         """Return the worker processes that hold a ticket."""
         return list(self._held)
 
-    def finished(self) -> list[tuple[int, list[Done]]]:
+    def finished(self) -> list[tuple[int, list[DoneTicket]]]:
         """Return the steps completed since the last call, with the results of their shares in order."""
         found = [(step, [done[index] for index in sorted(done)]) for step, done in sorted(self._finished.items())]
         self._finished.clear()
         return found
 
-    def recall(self, seen: Iterable[Ticket], done: Mapping[Ticket, Done]) -> None:
+    def recall(self, seen: Iterable[Ticket], done: Mapping[Ticket, DoneTicket]) -> None:
         """Begin again from what the servers remember: tickets that are in some shards, and those that are in all."""
         for ticket in seen:
             if ticket.step > self.complete:
@@ -154,7 +154,7 @@ class TicketBook:
             self.done(ticket, result)
 
 
-def metrics_of(shares: list[Done]) -> dict[str, float]:
+def metrics_of(shares: list[DoneTicket]) -> dict[str, float]:
     """Return the means of a step's metrics over its samples.
 
     Raises:

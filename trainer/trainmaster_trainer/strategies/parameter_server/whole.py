@@ -15,12 +15,12 @@ from trainmaster_trainer.checkpoint.model_state import ModelState, forget_others
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.strategies.parameter_server.partition import divide
-from trainmaster_trainer.strategies.used import check_no_extra_state
+from trainmaster_trainer.strategies.used_parameters import check_no_extra_state
 from trainmaster_trainer.task import Task
 
 
-class Whole(WholeState):
-    """Whole holds the model as the task makes it, alike on every member, and takes what `resume` finds."""
+class UndividedModel(WholeState):
+    """UndividedModel holds the model as the task makes it, alike on every member, and takes what `resume` finds."""
 
     def __init__(self, task: Task, servers: int) -> None:
         self.task = task

@@ -21,21 +21,21 @@ from trainmaster.wire.messages import CheckpointRecord
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import loss_of
-from trainmaster_trainer.checkpoint.manifest import check_same_dataset, check_same_everywhere
-from trainmaster_trainer.counted import Loss
+from trainmaster_trainer.checkpoint.manifest_check import check_same_dataset, check_same_everywhere
+from trainmaster_trainer.counted_loss import Loss
 from trainmaster_trainer.data import WHOLE, Batch, Batches, Share
-from trainmaster_trainer.flat import Layout, adopt
-from trainmaster_trainer.independent import Member
-from trainmaster_trainer.moment import Inside
-from trainmaster_trainer.strategies import alike
+from trainmaster_trainer.flat_buffers import FlatLayout, adopt
+from trainmaster_trainer.independent_member import IndependentMember
+from trainmaster_trainer.model_guard import ForwardState
+from trainmaster_trainer.strategies import same_models
+from trainmaster_trainer.strategies.outside_changes import OutsideChanges
 from trainmaster_trainer.strategies.parameter_server.compression import Packer
-from trainmaster_trainer.strategies.parameter_server.options import Options
+from trainmaster_trainer.strategies.parameter_server.options import ServerOptions
 from trainmaster_trainer.strategies.parameter_server.tickets import Ticket
-from trainmaster_trainer.strategies.parameter_server.whole import Whole
-from trainmaster_trainer.strategies.steady import Steady
+from trainmaster_trainer.strategies.parameter_server.whole import UndividedModel
 from trainmaster_trainer.transport.frame import Message, Values
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question
-from trainmaster_trainer.validation import Trial
+from trainmaster_trainer.validation import Evaluator
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
@@ -43,7 +43,7 @@ PATIENCE = math.inf  # a server that does not come back is the operator's busine
 LATER_SECONDS = 0.05
 
 
-def train(member: Member) -> int:
+def train(member: IndependentMember) -> int:
     """Work until there are no more tickets. Return the exit code."""
     try:
         return _work(member)
@@ -53,7 +53,7 @@ def train(member: Member) -> int:
         return EXIT_STOPPED  # no server is there to say goodbye to
 
 
-def _work(member: Member) -> int:
+def _work(member: IndependentMember) -> int:
     worker = Worker(member)
     order = worker.next({})
     while order.name not in ("end", "leave"):
@@ -67,16 +67,16 @@ def _work(member: Member) -> int:
 class Worker:
     """Worker holds a whole model whose parameters lie where the servers' answers are received."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: IndependentMember) -> None:
         self._member = member
-        self._options = Options.read(member.options)
+        self._options = ServerOptions.read(member.options)
         self._servers = member.directory.servers
         self._batches: Batches = member.batches()
-        whole = Whole(member.task, len(self._servers))
+        whole = UndividedModel(member.task, len(self._servers))
         self._shapes = whole.state().model_shapes()
         self._model = whole.model.to(member.device)
         member.numerics.attach(self._model, member.device)
-        Steady("ParameterServer", self._model, lambda: dict(self._model.named_parameters()))
+        OutsideChanges("ParameterServer", self._model, lambda: dict(self._model.named_parameters()))
         self._landing = [torch.empty(buffer.shape, dtype=buffer.dtype) for buffer in self._buffers()]
         compression = self._options.compression
         self._parts = [_Part(whole.part(index), member.device, compression) for index in range(len(self._servers))]
@@ -112,7 +112,7 @@ class Worker:
         if self._begun:
             self._member.seen(values["complete"])
             progress.measured(values.get("metrics", {}))
-            progress.told(values["complete"], *(float(values[key]) for key in ("loss", "speed", "seconds")))
+            progress.take_over(values["complete"], *(float(values[key]) for key in ("loss", "speed", "seconds")))
         if "last" in values:
             progress.committed(codec.from_plain(CheckpointRecord, values["last"]))
         if order.name == "wait":
@@ -127,8 +127,8 @@ class Worker:
         """
         for rank in self._servers:
             with suppress(PeerRefusedError):  # an older version of the trainer does not know the question: no harm
-                answer = self._ask({rank: Question(Message(alike.QUESTION))})[rank]
-                alike.check_alike(alike.shapes_told(answer), self._shapes, rank, self._member.rank)
+                answer = self._ask({rank: Question(Message(same_models.QUESTION))})[rank]
+                same_models.check_alike(same_models.shapes_told(answer), self._shapes, rank, self._member.rank)
 
     def _check_samples(self, step: int) -> None:
         """Compare the number of samples, before one is used, and again when server 0 may be new and know of none.
@@ -153,7 +153,7 @@ class Worker:
             # Nobody changes the model meanwhile.
             step = int(order.values["step"])
             self._member.progress.enter("evaluate")
-            inside = Inside(self._model)  # its own, where the update is asynchronous
+            inside = ForwardState(self._model)  # its own, where the update is asynchronous
             values = {"step": step, "figures": self._figures(step)}
             inside.put_back()
             self._ask({self._servers[0]: Question(Message("evaluated", values))})
@@ -165,7 +165,7 @@ class Worker:
         self._pull(with_buffers=True)
         randomness.seed_rank(self._member.settings.plan.seed, 0, step + 1)
         member = self._member
-        trial = Trial(member.settings, member.task, member.device, member.progress.trying)
+        trial = Evaluator(member.settings, member.task, member.device, member.progress.trying)
         return trial.together(trial.sums(self._model, WHOLE), trial.own(self._model))
 
     def work(self, order: Message) -> Message:
@@ -297,7 +297,7 @@ class _Part:
 
     def __init__(self, parameters: dict[str, Any], device: torch.device, compression: str) -> None:
         self.absent: list[str] = []
-        layout = Layout.of(parameters)
+        layout = FlatLayout.for_tensors(parameters)
         self._live = adopt(parameters, layout, device)
         self._gradient = layout.empty(device)
         self._packer = Packer(compression, layout)
