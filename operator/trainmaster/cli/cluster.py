@@ -107,7 +107,7 @@ def _driving(add: Add) -> None:
             parser.add_argument("--force", action="store_true", help="even if its checkpoints go with its pods")
         if word == "scale":
             parser.add_argument("workers", type=whole, metavar="WORKERS", help="how many")
-        parser.set_defaults(word=word, command=lambda options: _run("driving", "run", options))
+        parser.set_defaults(word=word, command=lambda options: _run("job_actions", "run", options))
 
 
 def _name(parser: argparse.ArgumentParser, nargs: int | str | None = None, dest: str = "name") -> None:
