@@ -65,6 +65,11 @@ class Crew:
         """What a member writes."""
         return self.job.folder / f"output-{self.attempt}-{rank}"
 
+    def output_of(self, rank: int) -> str:
+        """What it has written so far; its process makes the file."""
+        path = self.output_file(rank)
+        return path.read_text() if path.exists() else ""
+
     def role(self, rank: int) -> str:
         """Worker or parameter server."""
         return names.WORKER if rank < self.workers else names.PARAMETER_SERVER

@@ -51,7 +51,7 @@ def rehearse() -> None:
 def look_up() -> None:
     """Find out in the warm parent what each rank would find out for itself, while a restart waits for it."""
     _read_a_plan()
-    slot, manifest = (sys.modules.get(f"trainmaster_trainer.checkpoint.{name}") for name in ("slot", "manifest"))
+    slot, manifest = (sys.modules.get(f"trainmaster_trainer.checkpoint.{name}") for name in ("slot", "manifest_check"))
     if slot is not None and manifest is not None:
         codec.know(slot.Owner, manifest.Manifest)
     dynamo, distributed = sys.modules.get("torch._dynamo"), sys.modules.get("torch.distributed")

@@ -76,7 +76,7 @@ def test_one_that_comes_back_while_nobody_answers_waits_for_somebody(new_crew: N
     for other in others:
         os.kill(crew.pids[other], signal.SIGSTOP)
     crew.again(rank)
-    crew.until(lambda: "Waiting for a peer" in crew.output_file(rank).read_text() or crew.step(rank) > 0)
+    crew.until(lambda: "Waiting for a peer" in crew.output_of(rank) or crew.step(rank) > 0)
     assert crew.step(rank) == 0, "it trains"
     for other in others:
         os.kill(crew.pids[other], signal.SIGCONT)
@@ -105,7 +105,7 @@ def test_one_that_waits_for_a_peer_can_be_stopped(new_crew: NewCrew) -> None:
     crew.kill(1)
     os.kill(crew.pids[0], signal.SIGSTOP)
     crew.again(1)
-    crew.until(lambda: "Waiting for a peer" in crew.output_file(1).read_text())
+    crew.until(lambda: "Waiting for a peer" in crew.output_of(1))
     crew.stop(1)
     assert crew.wait(1) == 143, crew.output()
 
@@ -231,7 +231,7 @@ def test_with_an_object_store_all_wait_for_the_one_that_fetches(tmp_path: Path, 
     crew.reach(30)
     crew.close()
     later = new_crew(3, attempt=2, **plan).start(1, 2)
-    later.until(lambda: all("Waiting for a peer" in later.output_file(rank).read_text() for rank in (1, 2)))
+    later.until(lambda: all("Waiting for a peer" in later.output_of(rank) for rank in (1, 2)))
     assert [later.step(rank) for rank in (1, 2)] == [0, 0]
     later.start(0)
     later.finish()
