@@ -27,7 +27,7 @@ NAMES = {
 }
 
 # Tensors alone, for users who ask for that format: it is written, and never read by us.
-WRITTEN = {"export.py": {("torch", "save")}}
+WRITTEN = {"export_model.py": {("torch", "save")}}
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path != OF_ITS_CHILDREN], ids=lambda path: path.name)
