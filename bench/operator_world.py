@@ -20,7 +20,8 @@ from trainmaster.wire import names
 
 from bench.operator_api import MERGE_PATCH, Api, Document, Places
 from bench.operator_processes import Process
-from tests.cluster.apiserver import ApiServer, free_port
+from tests.cluster.apiserver import ApiServer
+from tests.ports import free_port
 from tools.onebox import binaries
 
 CRD = Path(__file__).parents[1] / "crds" / "trainmaster.dev_trainingjobs.yaml"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.apiserver import free_port
+from tests.ports import free_port
 
 from .conftest import Plane
 from .test_admission import await_policies

@@ -6,7 +6,6 @@ audit log, so tests can count what the operator asked for.
 
 import json
 import secrets
-import socket
 import ssl
 import subprocess
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from tests.ports import free_port
 from tools.onebox import binaries
 
 Document = dict[str, Any]
@@ -50,7 +50,7 @@ class ApiServer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.token = secrets.token_urlsafe(24)
-        self._etcd_port, self._peer_port, self.port = _free_ports(3)
+        self._etcd_port, self._peer_port, self.port = free_port(), free_port(), free_port()
         self._etcd: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._prepare()
@@ -218,21 +218,6 @@ def _parse(content: bytes) -> Document:
 
 def _sub(reference: Document) -> str:
     return f"/{reference['subresource']}" if "subresource" in reference else ""
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
-
-
-def free_port() -> int:
-    """A loopback port that nobody uses now."""
-    return _free_ports(1)[0]
 
 
 def _end(process: subprocess.Popen[bytes] | None, *, kill: bool) -> None:

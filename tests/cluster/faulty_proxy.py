@@ -10,7 +10,9 @@ import aiohttp
 from aiohttp import web
 from trainmaster.wire import names
 
-from .apiserver import ApiServer, Document, free_port
+from tests.ports import free_port
+
+from .apiserver import ApiServer, Document
 
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 

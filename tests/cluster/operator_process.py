@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from .apiserver import free_port
+from tests.ports import free_port
 
 READY_SECONDS = 120.0
 

@@ -18,9 +18,9 @@ import yaml
 from charts import monitoring
 from charts.monitoring import ALERTS, FLEET, JOB
 from tests.builders import NOON
+from tests.ports import free_port
 from tools.onebox import binaries
 
-from .apiserver import free_port
 from .lab import Lab
 
 RULES = monitoring.FOLDER / "alerts.yaml"

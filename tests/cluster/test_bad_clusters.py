@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .apiserver import ApiServer, free_port
+from tests.ports import free_port
+
+from .apiserver import ApiServer
 from .commanding import Jobs, Run
 
 COMMANDS = {

@@ -11,7 +11,9 @@ from trainmaster.cli.main import main
 from trainmaster.cli.operator import pod_settings
 from trainmaster.cluster.controller import Address
 
-from .apiserver import ApiServer, free_port
+from tests.ports import free_port
+
+from .apiserver import ApiServer
 
 JOB = """
 apiVersion: trainmaster.dev/v1

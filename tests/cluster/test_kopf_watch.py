@@ -18,7 +18,9 @@ from trainmaster.cluster.controller import Address, Controller, OperatorOptions
 from trainmaster.cluster.kopf_handlers import Operator
 from trainmaster.wire import names
 
-from .apiserver import ApiServer, Document, free_port
+from tests.ports import free_port
+
+from .apiserver import ApiServer, Document
 from .fake_server import refusal
 from .faulty_proxy import FaultyProxy
 from .lab import MERGE_PATCH, TASK

@@ -23,9 +23,10 @@ from trainmaster.wire import names
 from trainmaster.wire.agent_states import Verb
 
 from tests.cluster.agents import Agent
-from tests.cluster.apiserver import ApiServer, free_port
+from tests.cluster.apiserver import ApiServer
 from tests.cluster.lab import MERGE_PATCH, TASK
 from tests.platforms.contract import DELETES, EDITS, REFUSES, TELLS, Clause, clauses_for
+from tests.ports import free_port
 
 CAN = frozenset({EDITS, REFUSES, DELETES, TELLS})
 _numbers = itertools.count(1)

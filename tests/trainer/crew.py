@@ -21,7 +21,8 @@ from trainmaster.wire.messages import CheckpointRecord, Rendezvous
 from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 
 from tests.builders import NOON, a_heartbeat, a_job, a_replica, saying
-from tests.trainer.ranks import PATIENCE, Job, free_port
+from tests.ports import free_port
+from tests.trainer.ranks import PATIENCE, Job
 
 HOST = "127.0.0.1"
 GRACE_SECONDS = 0.3

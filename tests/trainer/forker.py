@@ -102,6 +102,8 @@ def start(environment: dict[str, str], output: str) -> int:
     if pid == 0:
         try:
             become_rank(environment, output)
+        except BaseException:  # noqa: BLE001 (a port that is taken, say: the test reads it there)
+            traceback.print_exc()
         finally:
             os._exit(1)
     return pid

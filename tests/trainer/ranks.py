@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -207,13 +206,6 @@ def read_json(path: Path) -> dict[str, Any]:
     """An object in a file."""
     value: dict[str, Any] = json.loads(path.read_text())
     return value
-
-
-def free_port() -> int:
-    """A port on which nobody listens now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 NewJob = Callable[..., Job]

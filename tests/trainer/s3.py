@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from tests.trainer.ranks import PATIENCE, free_port
+from tests.ports import free_port
+from tests.trainer.ranks import PATIENCE
 from tools.onebox.paths import CACHE
 from tools.onebox.shell import OneboxError, lock, run, step
 
