@@ -7,20 +7,13 @@ takes its own more often than it passes one on, where a third slot keeps the one
 from __future__ import annotations
 
 import math
-from typing import Protocol
+
+from trainmaster_trainer.checkpoint.passing import Passing
 
 COST = 0.03  # of the training's time
 _OF_PASSING = 0.01  # of the training's time, at least, which snapshots leave for passing them on
 _SURELY = 0.7  # of that, before snapshots become more frequent
 FREE_SECONDS = 0.0005  # of a task: a snapshot that takes less is taken after every step, however short the steps are
-
-
-class Passing(Protocol):
-    """Passing is how a rank passes snapshots on to the next replica: whole, or what it alone has."""
-
-    every: int  # steps between two
-    seconds: float  # that one takes, as a mean over ranks
-    step: int  # of the newest that all ranks have
 
 
 def interval(now: int, training: float, snapshot: float, free: float, cost: float = COST) -> int:

@@ -19,9 +19,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import deque
 from collections.abc import Mapping
-from statistics import median
 from typing import Any
 
 import torch
@@ -30,6 +28,7 @@ from torch import Tensor
 from trainmaster.wire import bounded_json
 
 from trainmaster_trainer.checkpoint.of_scripts import OWN
+from trainmaster_trainer.checkpoint.passing import Passing
 from trainmaster_trainer.checkpoint.slot import SlotError
 from trainmaster_trainer.checkpoint.soundness import Allowed, complaint
 from trainmaster_trainer.checkpoint.state import State
@@ -42,24 +41,14 @@ _ROOM = 4096  # bytes, of which a length is a multiple
 _MOST_NAMES = 200_000
 
 
-class Neighbours:
+class Neighbours(Passing):
     """Neighbours exchanges what each rank alone has. All ranks call it after the same steps."""
 
     def __init__(self, group: Group) -> None:
-        self._group = group
-        self.before, self._after = beside(group)  # whose own part this rank keeps, and who keeps its own
+        super().__init__(group)
         self._room = 0
         self._began = 0.0
-        self._asking = 0.0  # seconds, whether all had the last one
-        self._lately: deque[float] = deque(maxlen=9)  # seconds, without the first one, which waits for slots
         self.given = torch.empty(0, dtype=torch.uint8)  # what came last
-        self.every = 1
-        self.seconds = 0.0  # that an exchange takes, as a mean over ranks
-        self.step = -1  # of the newest that all ranks have
-
-    def due(self, step: int) -> bool:
-        """Return whether there is to be an exchange with the snapshot of this step. It is the same on all ranks."""
-        return self.step < 0 or step - self.step >= self.every
 
     def exchange(self, step: int, state: State) -> Tensor:
         """Give this rank's own part to the next replica. Return that of the one before.
@@ -102,22 +91,10 @@ class Neighbours:
 
         `has_it`: whether this one has.
         """
-        if self.step >= 0:
-            self._lately.append(time.perf_counter() - self._began + self._asking)
-        told = torch.tensor([not has_it, median(self._lately) if self._lately else 0.0], dtype=torch.float64)
-        began = time.perf_counter()
-        lacking, seconds = self._group.sum(told).tolist()
-        self._asking = time.perf_counter() - began
-        self.seconds = seconds / self._group.world_size
-        if not lacking:
-            self.step = step
+        # The first exchange waits for slots.
+        seconds = time.perf_counter() - self._began if self.step >= 0 else None
+        (lacking,) = self._agree(step, seconds, not has_it)
         return not lacking
-
-
-def beside(group: Group) -> tuple[int, int]:
-    """Return the ranks of the same local number in the replicas before and after this one."""
-    step = group.local_world_size
-    return (group.rank - step) % group.world_size, (group.rank + step) % group.world_size
 
 
 def room_for(length: int, room: int) -> int:

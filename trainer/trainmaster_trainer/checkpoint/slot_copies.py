@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainmaster_trainer.checkpoint.neighbours import beside
+from trainmaster_trainer.checkpoint.passing import Passing
 from trainmaster_trainer.checkpoint.slot import MARK, PAGE, SnapshotSlot, open_page
 from trainmaster_trainer.group import Group
 
@@ -31,23 +29,18 @@ COPIES = 2
 _PIECE = 1 << 26  # bytes that are sent at once
 
 
-class SlotCopies:
+class SlotCopies(Passing):
     """SlotCopies gives this rank's snapshots to the next replica, and keeps those of the one before it.
 
     `name`: of the file of a rank's slot, by its rank and number.
     """
 
     def __init__(self, group: Group, name: Callable[[int, int], Path]) -> None:
-        self._group, self._name = group, name
-        self.before, self._after = beside(group)
+        super().__init__(group)
+        self._name = name
         self.heirlooms: list[Path] = []  # older copies that new ones may take over, the least worth first
         self._pages: dict[int, mmap.mmap] = {}
         self._kept = 0
-        self._lately: deque[float] = deque(maxlen=9)  # seconds, without the first ones, which make their pages
-        self._asking = 0.0  # seconds, whether all had the last one
-        self.every = 1
-        self.seconds = 0.0  # that a copy takes, as a mean over ranks
-        self.step = -1  # of the newest copy that all ranks have
         self.problem = ""  # why this rank has not got it
         self.lacking = False  # whether any rank has not
 
@@ -57,7 +50,7 @@ class SlotCopies:
         `on`: whether this rank has taken it. Return whether all have, as far as it was asked now: ranks wait for one
         another when a copy is due, and else not.
         """
-        if self.step >= 0 and step - self.step < self.every:
+        if not self.due(step):
             return True
         began = time.perf_counter()
         sent = send(slot.file, self._after, self._group)
@@ -65,17 +58,9 @@ class SlotCopies:
         for one in sent:
             one.wait()
         self._kept += 1
-        if self._kept > COPIES:
-            self._lately.append(time.perf_counter() - began + self._asking)
-        mine = median(self._lately) if self._lately else 0.0
-        told = torch.tensor([not on, bool(self.problem), mine], dtype=torch.float64)
-        began = time.perf_counter()
-        off, lacking, seconds = self._group.sum(told).tolist()
-        self._asking = time.perf_counter() - began
-        self.lacking, self.seconds = lacking > 0, seconds / self._group.world_size
-        if not lacking:
-            self.step = step
-        if off or lacking or self._kept == COPIES:
+        seconds = time.perf_counter() - began if self._kept > COPIES else None  # the first ones make their pages
+        off, self.lacking = self._agree(step, seconds, not on, bool(self.problem))
+        if off or self.lacking or self._kept == COPIES:
             self._drop_old()
         return not off
 
