@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from trainmaster.wire import names
 from typing_extensions import override
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -32,7 +33,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 sys.dont_write_bytecode = False
 
 # As our agent has it, for ranks that tests start without one: torch asks a name server for each address.
-os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:5")
+os.environ.setdefault("RES_OPTIONS", names.RESOLVER_OPTIONS)
 
 HERE = Path(__file__).parent
 TURNS = ("onebox", "local", "cluster", "xla", "frameworks", "simulation", "trainer", "quick")

@@ -87,6 +87,10 @@ USERS_OWN = (ENV_PRELOAD, ENV_SHARED_MEMORY)  # variables that a job may set
 HEARTBEAT_PATH = "/v1/heartbeat"
 MAX_HEARTBEAT_BYTES = 256 << 10  # twice the largest that an agent composes
 
+# glibc's, for an agent and its ranks (RES_OPTIONS): torch asks the name server for the name of each address that it
+# connects to, and one answer that is lost holds all ranks up for the 5 s until it is asked again (decision 0219).
+RESOLVER_OPTIONS = "timeout:1 attempts:5"
+
 # Exit codes with a meaning of their own, the first three after sysexits.h.
 EXIT_BAD_CONFIGURATION = 78  # of a rank: a restart will not help
 EXIT_UNAVAILABLE = 75  # of an agent: where code or packages come from does not answer

@@ -10,14 +10,10 @@ from trainmaster.wire import names
 from trainmaster_trainer.agent import agent_settings
 from trainmaster_trainer.agent.engine import Engine
 
-# torch asks the name server for the name of each address that it connects to, and one answer that is lost holds all
-# ranks up for the 5 s after which glibc asks again. See docs/decisions/0219.
-RESOLVER = "timeout:1 attempts:5"
-
 
 def main() -> int:
     """Run the agent; return its exit code."""
-    os.environ.setdefault("RES_OPTIONS", RESOLVER)  # for the store's process and the ranks too, which inherit it
+    os.environ.setdefault("RES_OPTIONS", names.RESOLVER_OPTIONS)  # ranks and store inherit it
     try:
         if names.ENV_CODE in os.environ:
             from trainmaster_trainer.agent import bundled  # noqa: PLC0415 (tarfile takes a megabyte, and most need none)
