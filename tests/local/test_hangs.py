@@ -88,6 +88,15 @@ def test_a_slow_save_is_no_hang(command: Command) -> None:
     assert command.status["restartCount"] == 0
 
 
+def test_a_slow_snapshot_is_no_hang(command: Command) -> None:
+    """What it asks the model for belongs to it, as it does in a save."""
+    job = a_stuck_job("SlowToSave", save_at=20, save_seconds=2.5)
+    job["spec"]["failurePolicy"] = {"hangSeconds": 1}
+    job["spec"]["training"]["steps"] = 30
+    assert command.start(job).end() == 0
+    assert command.status["restartCount"] == 0
+
+
 def test_a_peer_that_compiles_is_waited_for(command: Command) -> None:
     """By the rank that is in the same replica, and by those in another one."""
     job = a_stuck_job(workers=2, gpus=2, way="compile", at=30)

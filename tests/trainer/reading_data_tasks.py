@@ -10,7 +10,7 @@ import torch
 from small_tasks import SAMPLES, Line, Noisy  # type: ignore[import-not-found]
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 from typing_extensions import override
 
 
@@ -81,6 +81,23 @@ class Ragged(Line):  # type: ignore[misc]
     @override
     def dataset(self) -> Any:
         return RaggedPoints()
+
+
+class LeavingOut(Line):  # type: ignore[misc]
+    """Leaves broken samples out of a batch: those of the second rank, with a loss that is a mean or a `pair`."""
+
+    def __init__(self, pair: bool) -> None:
+        super().__init__()
+        self.pair = pair
+
+    @override
+    def collate(self, samples: list[Any]) -> Any:
+        return default_collate(samples[: len(samples) - int(os.environ["RANK"])])
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> Any:
+        loss = super().loss(outputs, targets)
+        return (loss * len(targets), len(targets)) if self.pair else loss
 
 
 class Padded(Ragged):

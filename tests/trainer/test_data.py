@@ -1,6 +1,7 @@
 """The audit of samples: each index once per epoch, and the same global batch at any world size."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -159,6 +160,45 @@ def test_a_batch_that_is_cut_has_the_samples_in_its_first_dimension(inputs: Any,
     for cut in (lambda: batch.parts(3), lambda: split(batch, 2)):
         with pytest.raises(ConfigurationError, match=r"of a batch of 8 samples have a tensor of shape \[.*collate"):
             cut()
+
+
+ROWS, NUMBERS = torch.ones(6, 2), torch.ones(6)
+
+
+@pytest.mark.parametrize(
+    "batch", [(ROWS, NUMBERS), ({"rows": ROWS}, NUMBERS), (ROWS[:1], NUMBERS[:1]), (ROWS[:0], ROWS[:0])]
+)
+def test_a_share_of_which_samples_are_left_out_is_refused_where_its_mean_is_weighed(batch: Any) -> None:
+    """Else the mean over fewer samples would be weighed as that over all of them."""
+    share = Batch(batch[0], batch[1], size=8, global_size=16, fraction_done=1.0, shares=2)
+    replace(share, shares=1).check_has_all()
+    share.check_has_all(is_counted=True)
+    with pytest.raises(ConfigurationError, match=r"collate\(\) was given 8 samples and returned a batch of \d.*pair"):
+        share.check_has_all()
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (torch.ones(5, 8, 2), torch.ones(8)),  # time comes first
+        (torch.ones(1, 30), torch.ones(1, 30)),  # all tokens in one row
+        (torch.ones(3, 4), torch.ones(8)),
+        ({"nodes": torch.ones(5, 2), "edges": torch.ones(2, 7)}, torch.ones(3)),  # graphs
+        (torch.ones(16, 2), torch.ones(16)),  # two views of each
+        (object(), torch.tensor(1.0)),
+    ],
+)
+def test_a_batch_that_is_none_of_samples_is_left_alone(batch: Any) -> None:
+    Batch(batch[0], batch[1], size=8, global_size=16, fraction_done=1.0, shares=2).check_has_all()
+
+
+def test_a_dataset_that_gives_fewer_samples_than_it_was_asked_for_is_refused() -> None:
+    class Fewer(Squares):
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            return [self[index] for index in indices[1:]]
+
+    with pytest.raises(ConfigurationError, match=r"of what dataset\(\) gave was asked for 4 samples and gave 3\."):
+        Batches(Fewer(), 4, steps=2, seed=3, device=torch.device("cpu")).take(1, Share(0, 1))
 
 
 def test_a_role_without_a_share_gets_an_empty_batch() -> None:

@@ -180,3 +180,12 @@ def test_a_task_collates_as_it_likes(new_job: NewJob) -> None:
 )
 def test_what_cannot_be_a_batch_is_an_error_and_no_wait_for_ever(new_job: NewJob, gives: str, said: str) -> None:
     assert said in ended(new_job(**PADDED, arguments={"gives": gives}, data_workers=1))[1]
+
+
+def test_a_collate_that_leaves_samples_out_is_refused_unless_its_loss_says_of_how_many_it_is(new_job: NewJob) -> None:
+    plan: Options = {"task": "reading_data_tasks:LeavingOut", "steps": 2, "data_workers": 0}
+    running = new_job("mean", **plan, arguments={"pair": False}).start(2)
+    assert running.wait_for(1) == 78
+    running.kill()
+    assert "collate() was given 5 samples and returned a batch of 4" in running.output()
+    assert len(new_job("pair", **plan, arguments={"pair": True}).run(2).losses()) == 2

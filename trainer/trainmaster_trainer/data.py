@@ -26,7 +26,7 @@ import torch
 
 from trainmaster_trainer.data_workers import Ahead, DataWorkers
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.making import Collate, Maker, are_in_memory, as_dataset
+from trainmaster_trainer.making import Collate, Maker, are_in_memory, as_dataset, check_has_all
 from trainmaster_trainer.permutation import Indices, block, block_size
 from trainmaster_trainer.streams import StreamMaker, StreamPlace, is_stream, length_of
 from trainmaster_trainer.structure import leaves, part_of, to_device
@@ -105,8 +105,19 @@ class Batch:
                         f"spec.training.task: the {what} of a batch of {self.size} samples have a tensor of shape "
                         f"{[*leaf.shape]}, and micro-batches are cut along the first dimension, which must be the "
                         f"{self.size} samples. Let collate() return them so, all of them, or train without "
-                        "microBatchSize and by a strategy without stages, such as AllReduce."
+                        "microBatchSize and reproducible, and by a strategy without stages, such as AllReduce."
                     )
+
+    def check_has_all(self, *, is_counted: bool = False) -> None:
+        """Check that no sample was left out, where other ranks have other shares and means are weighed by samples.
+
+        `is_counted`: the loss says itself of how much it is the sum, and there are no metrics beside it.
+
+        Raises:
+            ConfigurationError: a collate has left some out.
+        """
+        if self.shares > 1 and not is_counted:
+            check_has_all((self.inputs, self.targets), self.size)
 
     def part(self, first: int, end: int) -> Batch:
         """Return samples `first` to `end - 1` of it."""

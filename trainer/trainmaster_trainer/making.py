@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from trainmaster_trainer import randomness
 from trainmaster_trainer.collating import collate
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.structure import leaves
 
 if TYPE_CHECKING:
     from trainmaster_trainer.data import SampleOrder, Share
@@ -57,7 +58,14 @@ class Maker:
         randomness.seed_samples(self._order.seed, step, part.index, part.of)
         indices: list[int] = self._order.share(step, part).tolist()
         if hasattr(self._dataset, "__getitems__"):
-            return list(self._dataset.__getitems__(indices))
+            samples = list(self._dataset.__getitems__(indices))
+            if len(samples) != len(indices):
+                raise ConfigurationError(
+                    f"spec.training.task: __getitems__() of what {self._what} gave was asked for {len(indices)} "
+                    f"samples and gave {len(samples)}. Let it give one for each number: leave broken samples out of "
+                    "__len__, or put others in their place."
+                )
+            return samples
         return [self._dataset[index] for index in indices]
 
 
@@ -86,6 +94,28 @@ def pair(batch: Any, what: str) -> tuple[Any, Any]:
         f"spec.training.task: {what} is {given}. Give pairs (inputs, targets); where there are more "
         "things, put them together: ((image, mask), label), or a dict of them for the inputs."
     )
+
+
+def check_has_all(batch: tuple[Any, Any], size: int) -> None:
+    """Check that a collate has made a batch of all `size` samples, as far as shapes tell.
+
+    Batches that are none of samples are left alone: tokens in one row, time as the first dimension, graphs.
+
+    Raises:
+        ConfigurationError: all tensors begin with the same smaller number.
+    """
+    shapes = [leaf.shape for leaf in leaves(batch) if leaf.dim()]
+    if not shapes or any(size in shape for shape in shapes):
+        return
+    found = shapes[0][0]
+    is_row = found == 1 and all(len(shape) > 1 for shape in shapes)
+    if found < size and not is_row and all(shape[0] == found for shape in shapes):
+        raise ConfigurationError(
+            f"spec.training.task: collate() was given {size} samples and returned a batch of {found}, and the mean "
+            f"over these would be weighed as that over {size}. Return all of them: leave broken samples out in the "
+            "dataset, or put others in their place. Or let loss() return a pair, of the sum of the losses and how many "
+            "they are, and write no metrics()."
+        )
 
 
 def as_dataset(samples: Samples, what: str = _TRAINING) -> tuple[Dataset[Any], int]:

@@ -175,7 +175,9 @@ class Numerics:
         for part in others:
             with quietly():
                 losses.append(self._backward(loss_of_part(part), weight, part.size, batch.size))
-        losses.append(self._backward(loss_of_part(last), weight, last.size, batch.size))
+        loss = loss_of_part(last)
+        batch.check_has_all(is_counted=loss.count is not None and not loss.metrics)
+        losses.append(self._backward(loss, weight, last.size, batch.size))
         return torch.stack(losses).sum() if others else losses[0]
 
     def _backward(self, loss: Loss, weight: float, part: int, samples: int) -> Tensor:

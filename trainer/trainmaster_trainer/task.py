@@ -104,8 +104,9 @@ class Task(ABC):
     def collate(self, samples: list[Any]) -> Any:
         """Return a batch of the samples: inputs and targets, each with the sample as its first dimension.
 
-        Return all of them: the mean over fewer would be weighed as that over all. Broken ones are left out in the
-        dataset. Unless a task has its own, torch's default_collate stacks them.
+        Return all of them: the mean over fewer would be weighed as that over all, so such a batch is refused where
+        ranks share it. Broken ones are left out in the dataset; or `loss` returns a sum and of how many. Unless a task
+        has its own, torch's default_collate stacks them.
 
         One of its own may pad what differs in length:
 

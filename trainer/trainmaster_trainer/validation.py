@@ -23,7 +23,7 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import figures_of, loss_of
 from trainmaster_trainer.data import SampleOrder, Share
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.making import Maker, as_dataset
+from trainmaster_trainer.making import Maker, as_dataset, check_has_all
 from trainmaster_trainer.metric_names import VALIDATION_LOSS, check_same_names
 from trainmaster_trainer.model_guard import ForwardState, eval_mode
 from trainmaster_trainer.permutation import Indices
@@ -112,6 +112,8 @@ class Evaluator:
             inputs, targets = maker.make(number, part)
             count = len(order.share(number, part))
             loss = loss_of(self._task, model(to_device(inputs, self._device)), to_device(targets, self._device))
+            if loss.count is None or loss.metrics:
+                check_has_all((inputs, targets), count)
             check_same_names(sums.keys() - {VALIDATION_LOSS} if sums else None, loss.metrics)
             samples = float(count) if loss.count is None else float(loss.count)
             total = float(loss.value) * (count if loss.count is None else 1)

@@ -1,4 +1,4 @@
-"""Which rank hangs, as tables; and what stacks say of it."""
+"""Which rank hangs, as tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainmaster.wire import names
 from trainmaster.wire.progress_page import ProgressFile, ProgressPage
-from trainmaster_trainer.agent import agent_settings, hangs, stacks
+from trainmaster_trainer.agent import agent_settings, hangs
 from trainmaster_trainer.agent.attempt_files import Files
 from trainmaster_trainer.agent.hang_watch import HangWatch
 from trainmaster_trainer.agent.hangs import GENEROUS_SECONDS, STOPPED, Policy, Quiet
@@ -22,6 +22,7 @@ from trainmaster_trainer.agent.stacks import COMPILING, OUTSIDE, SAVING, UNKNOWN
 
 from tests.trainer.agent.machine import SCRIPTS
 from tests.trainer.agent.test_settings import COMPLETE
+from tests.trainer.agent.test_stacks import IN_GLOO
 
 AUTO = Policy()
 SCRIPT = Policy(script=True)
@@ -280,84 +281,6 @@ def test_tenfold_jitter_is_never_a_hang(median: float, steps: int, where: float)
 def test_a_stopped_rank_is_named_within_the_promised_time(median: float) -> None:
     rank = hangs.seen(quiet(median=median), 0, page(median=median), True, 0.0)
     assert hangs.judge([rank], {}, AUTO, 0.9 * max(3.0, 5 * median)) is not None
-
-
-DUMP = """Thread 0x00007f01 (most recent call first):
-  File "/usr/lib/python3.11/threading.py", line 320 in wait
-  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
-
-Current thread 0x00007f00 (most recent call first):
-{frames}
-  File "/home/me/train.py", line 7 in <module>
-  File "<frozen runpy>", line 198 in _run_module_as_main
-"""
-ACTIVITIES = {
-    "/site-packages/torch/distributed/distributed_c10d.py": WAITING,
-    "/site-packages/torch/distributed/checkpoint/filesystem.py": SAVING,
-    "/site-packages/torch/serialization.py": SAVING,
-    "/site-packages/torch/autograd/graph.py": WAITING,
-    "/src/trainmaster_trainer/collectives/ring.py": WAITING,
-    "/src/trainmaster_trainer/transport/links.py": WAITING,
-    "/src/trainmaster_trainer/checkpoint/shard.py": SAVING,
-    "/site-packages/torch/_inductor/codecache.py": COMPILING,
-    "/home/me/train.py": OUTSIDE,
-    "/site-packages/torch/nn/modules/linear.py": OUTSIDE,
-}
-
-
-WAIT = '  File "/usr/lib/python3.11/threading.py", line 320 in wait\n'
-FUTURE = WAIT + '  File "/usr/lib/python3.11/concurrent/futures/_base.py", line 451 in result\n'
-
-
-@pytest.mark.parametrize("file", ACTIVITIES)
-@pytest.mark.parametrize("means", ["", WAIT, FUTURE])
-def test_what_a_stack_says(file: str, means: str) -> None:
-    assert stacks.activity(DUMP.format(frames=f'{means}  File "{file}", line 3 in work')) == ACTIVITIES[file]
-
-
-@pytest.mark.parametrize(
-    ("outer", "word"),
-    [
-        ("_dynamo/convert_frame.py", COMPILING),
-        ("_inductor/compile_fx.py", COMPILING),
-        ("_dynamo/eval_frame.py", OUTSIDE),
-    ],
-)
-def test_whatever_the_compiler_calls_is_compiling_and_what_it_made_is_not(outer: str, word: str) -> None:
-    frames = '  File "/torch/fx/graph.py", line 3 in work\n  File "/me/model.py", line 5 in forward\n'
-    assert stacks.activity(DUMP.format(frames=f'{frames}  File "/torch/{outer}", line 7 in run')) == word
-
-
-def test_no_stack_says_nothing() -> None:
-    assert stacks.activity("") == UNKNOWN
-    assert stacks.main_thread(DUMP.format(frames='  File "a b.py", line 3 in f'))[0] == ("a b.py", 3, "f")
-
-
-IN_GLOO = DUMP.format(frames='  File "/site-packages/torch/distributed/distributed_c10d.py", line 3 in work')
-
-
-@pytest.mark.parametrize("length", range(0, len(IN_GLOO), 7))
-def test_a_half_written_dump_says_nothing(length: int) -> None:
-    assert stacks.whole(IN_GLOO[:length]) == ""
-    assert stacks.whole(IN_GLOO + IN_GLOO[:length]) == IN_GLOO, "nor does it hide the one before"
-
-
-def test_a_dump_whose_begin_is_missing_says_nothing() -> None:
-    assert stacks.whole(IN_GLOO[IN_GLOO.index("  File", IN_GLOO.index("Current")) :]) == ""
-
-
-def test_a_real_dump_is_whole_also_where_the_stack_is_deep(tmp_path: Path) -> None:
-    (tmp_path / "deep.py").write_text(
-        "import faulthandler, sys, threading\n"
-        "def deep(more):\n    deep(more - 1) if more else faulthandler.dump_traceback(sys.stdout)\n"
-        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        "deep(int(sys.argv[1]))\n"
-    )
-    for depth in ("3", "300"):
-        command = [sys.executable, "-m", "deep", depth]
-        told = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True).stdout
-        assert stacks.whole(told) == told
-        assert stacks.main_thread(told)[0][2] == "deep"
 
 
 def test_a_late_answer_leaves_the_last_one_in_force(tmp_path: Path) -> None:

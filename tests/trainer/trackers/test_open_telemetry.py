@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from trainmaster_trainer.trackers.open_telemetry import Collector, CollectorError
-from trainmaster_trainer.trackers.points import TrackedJob
+from trainmaster_trainer.trackers.open_telemetry import Collector
+from trainmaster_trainer.trackers.points import TrackedJob, TrackerError
 from typing_extensions import override
 
 
@@ -30,6 +30,6 @@ def test_a_code_that_no_standard_has_is_told(tmp_path: Path) -> None:
         threading.Thread(target=gateway.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{gateway.server_port}"
         collector = Collector(TrackedJob("openTelemetry", {"url": url}, str(tmp_path), "team/job", "uid"))
-        with pytest.raises(CollectorError, match="answers 520 Web server is returning an unknown error"):
+        with pytest.raises(TrackerError, match="answers 520 Web server is returning an unknown error"):
             collector.begin("")
         gateway.shutdown()

@@ -47,6 +47,8 @@ _TABLE = (
 # Whatever the compiler calls (torch.fx, sympy, the model itself) is compiling too. What merely runs compiled code
 # has other frames.
 _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
+# What a snapshot calls (state_dict() of a script's own objects, get_extra_state() of a task's) belongs to it.
+_SAVERS = ("/trainmaster_trainer/checkpoint/memory.py", "/trainmaster_trainer/checkpoint/save.py")
 # How something is waited for, not what.
 _MEANS = (
     "/threading.py",
@@ -174,7 +176,9 @@ def activity(dump: str) -> str:
         return COMPILING
     for file, _, _ in frames:
         if not file.endswith(_MEANS):
-            return next((word for part, word in _TABLE if part in file), OUTSIDE)
+            found = next((word for part, word in _TABLE if part in file), OUTSIDE)
+            is_saving = found == OUTSIDE and any(file.endswith(_SAVERS) for file, _, _ in frames)
+            return SAVING if is_saving else found
     return UNKNOWN
 
 

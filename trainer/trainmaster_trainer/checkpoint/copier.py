@@ -9,7 +9,6 @@ version counter: that save fails, and from then on everything is copied at once.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,7 +34,6 @@ class Copier:
         self._progress = threading.Condition()  # of those, one after the other
         self._careful = False
         self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
-        self.waited = 0.0  # seconds that optimizer steps have waited
 
     def begin(self, tensors: Mapping[str, Tensor], settled: Settled) -> dict[str, Tensor]:
         """Copy in the order of a file, and return the copy; settled tensors are copied by `finish`."""
@@ -90,7 +88,4 @@ class Copier:
         self._hook.remove()
 
     def _before_optimizer(self, *_: Any) -> None:
-        if self._later:
-            began = time.perf_counter()
-            self._wait(lambda: not self._later)
-            self.waited += time.perf_counter() - began
+        self._wait(lambda: not self._later)

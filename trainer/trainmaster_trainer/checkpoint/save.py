@@ -100,11 +100,6 @@ class Saver:
                 f"spec.checkpoint.storage: {error}. The trainer's user must be able to write there."
             ) from None
 
-    @property
-    def optimizer_waited(self) -> float:
-        """Return the seconds that optimizer steps have waited for copies so far."""
-        return self._copier.waited
-
     def go_on_from(self, step: int) -> None:
         """Note the step of the newest checkpoint, which an attempt before has saved.
 

@@ -38,6 +38,8 @@ def split(batch: Batch, count: int) -> list[MicroBatch]:
     """
     if count > 1:
         batch.check_can_be_cut()
+    else:
+        batch.check_has_all()
     bounds = [Share(index, count).bounds(batch.size) for index in range(count)]
     longest = max(end - first for first, end in bounds)
     return [

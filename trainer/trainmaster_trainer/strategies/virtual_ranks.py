@@ -71,6 +71,8 @@ class VirtualRanks(WholeModel):
     @override
     def step(self, batch: Batch) -> Tensor | None:
         self.set_learning_rate(batch.fraction_done)
+        if len(range(*self._mine)) > 1:
+            batch.check_can_be_cut()
         leaves, losses = self._compute_all(batch)
         self._put_gradients(self._sum_of_all(fold(leaves)))
         randomness.seed_rank(self._seed, VIRTUAL_RANKS, batch.step)  # an optimizer may draw, too: alike on all ranks

@@ -40,6 +40,7 @@ class XlaAllReduce(WholeModel):
         self.optimizer.zero_grad()
         outputs = self.model(self._mesh.spread(batch.inputs))
         told = loss_of(self.task, outputs, self._mesh.spread(batch.targets))
+        batch.check_has_all()
         self.numerics.measure(told.metrics, batch.size)
         loss = told.mean_for("a TPU")
         (loss * batch.weight(self.group.world_size)).backward()  # type: ignore[no-untyped-call]

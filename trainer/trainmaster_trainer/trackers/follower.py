@@ -23,7 +23,7 @@ from trainmaster.wire.metric_lines import METRICS
 
 from trainmaster_trainer.script_lines import ScriptLines
 from trainmaster_trainer.trackers import code_version, mlflow, open_telemetry, tensorboard, wandb
-from trainmaster_trainer.trackers.points import TrackedJob, Tracker
+from trainmaster_trainer.trackers.points import TrackedJob, Tracker, TrackerError
 from trainmaster_trainer.trackers.tail import FollowerState, News, Tail
 
 LEFT = "left"  # the job may go on later
@@ -39,10 +39,6 @@ _MAKERS: dict[str, Callable[[TrackedJob], Tracker]] = {
     "wandb": wandb.WandbRun,
     "openTelemetry": open_telemetry.Collector,
 }
-
-
-class SetUpError(Exception):
-    """SetUpError says that a library is not installed, or a variable is no URL. The text names the cure."""
 
 
 class Follower:
@@ -111,12 +107,7 @@ class Follower:
                 what()
             except Exception as error:  # noqa: BLE001 whatever a library may raise
                 text = _ADDRESS.sub("", " ".join(str(error).split()))[:_LONGEST_TEXT]
-                text = (
-                    text
-                    if isinstance(error, (SetUpError, open_telemetry.CollectorError))
-                    else f"{type(error).__name__}: {text}"
-                )
-                self._report(text)
+                self._report(text if isinstance(error, TrackerError) else f"{type(error).__name__}: {text}")
             else:
                 self.busy_since = None
                 self._report("")
@@ -147,13 +138,13 @@ class Follower:
     def _begun(self) -> Tracker:
         traits = table.TRACKERS[self._subject.tracker]
         if why := table.bad_url(self._subject.tracker, os.environ):
-            raise SetUpError(f"{why}; correct it, or set url in spec.training.trackers.{self._subject.tracker}")
+            raise TrackerError(f"{why}; correct it, or set url in spec.training.trackers.{self._subject.tracker}")
         if traits.library:
             try:
                 importlib.import_module(traits.library)
             except ImportError as error:
                 what = f"needs the library {traits.library}, which {sys.executable} does not have ({error})"
-                raise SetUpError(f"{what}: {traits.install}") from None
+                raise TrackerError(f"{what}: {traits.install}") from None
         tracker = _MAKERS[self._subject.tracker](self._subject)
         self._saved.run = tracker.begin(self._saved.run)
         self._tracker = tracker

@@ -13,17 +13,13 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 
 from trainmaster_trainer.trackers import protobuf
-from trainmaster_trainer.trackers.points import ATTEMPT, Point, TrackedJob
+from trainmaster_trainer.trackers.points import ATTEMPT, Point, TrackedJob, TrackerError
 
 _PATH = "/v1/metrics"
 _SECONDS = 20.0
 _PREFIX = "trainmaster.training."
 _MOST_SAID = 300
 _LONGEST_ATTRIBUTE = 256  # they go with each request
-
-
-class CollectorError(Exception):
-    """CollectorError says that the collector has refused what it was sent."""
 
 
 class Collector:
@@ -72,9 +68,9 @@ class Collector:
                 answer.read()
         except urllib.error.HTTPError as error:
             said = error.read(_MOST_SAID).decode(errors="replace")
-            raise CollectorError(f"{self._url} answers {error.code} {error.reason}: {said}") from None
+            raise TrackerError(f"{self._url} answers {error.code} {error.reason}: {said}") from None
         except OSError as error:
-            raise CollectorError(f"{self._url} cannot be reached: {getattr(error, 'reason', error)}") from None
+            raise TrackerError(f"{self._url} cannot be reached: {getattr(error, 'reason', error)}") from None
 
 
 def _url(options: Mapping[str, str], environment: Mapping[str, str]) -> str:
@@ -82,7 +78,7 @@ def _url(options: Mapping[str, str], environment: Mapping[str, str]) -> str:
     whole = environment.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "")
     base = options.get("url") or ("" if whole else environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", ""))
     if not base and not whole:
-        raise ValueError("no collector is named: set url, or the variable OTEL_EXPORTER_OTLP_ENDPOINT")
+        raise TrackerError("no collector is named: set url, or the variable OTEL_EXPORTER_OTLP_ENDPOINT")
     return base.rstrip("/") + _PATH if base else whole
 
 

@@ -51,6 +51,10 @@ class Point:
     figures: Mapping[str, float]
 
 
+class TrackerError(Exception):
+    """TrackerError says in a whole sentence why a tracker is not told, with the cure where there is one."""
+
+
 class Tracker(Protocol):
     """A tracker keeps the points of a run. Any of these calls may raise, and is then made again later."""
 

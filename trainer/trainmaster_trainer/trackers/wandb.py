@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster_trainer.trackers.points import ATTEMPT, Point, TrackedJob
+from trainmaster_trainer.trackers.points import ATTEMPT, Point, TrackedJob, TrackerError
 
 _STEP = "step"
 _INIT_SECONDS = 30.0
@@ -38,7 +38,7 @@ class WandbRun:
         try:
             self._run = self._opened(run or name, mode)
         except wandb.errors.UsageError as error:
-            raise ValueError(f"{error} ({_CURE})") from None
+            raise TrackerError(f"{error} ({_CURE})") from None
         self._run.define_metric(_STEP, hidden=True)
         self._run.define_metric("*", step_metric=_STEP)
         if not run and self._run.resumed:
