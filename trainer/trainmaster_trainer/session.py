@@ -26,6 +26,7 @@ from typing import Any
 from trainmaster_trainer import script_progress
 from trainmaster_trainer.agent import rank_errors
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.session_state import SessionState
 
 __all__ = ["SessionState", "report", "state"]
 
@@ -72,27 +73,6 @@ def report(step: Any = None, total: Any = None, loss: Any = None, **metrics: Any
         )
     except Exception as error:  # noqa: BLE001 the script trains on, whatever is wrong here
         _say_once("failed", f"a report could not be taken: {type(error).__name__}: {rank_errors.text_of(error)}")
-
-
-class SessionState:
-    """SessionState is the state of a script's objects, which outlives its processes.
-
-    This one does nothing: outside of Trainmaster (under plain python or torchrun) there is nobody to keep it.
-    """
-
-    def restore(self) -> int:
-        """Load the newest state into the objects, and return how many steps were done by then; 0 if there is none.
-
-        Call it once on every rank, when the objects are made and before the first step.
-        """
-        return 0
-
-    def step(self, n: int) -> None:
-        """Say that `n` steps of the whole training are done. Call it on every rank after each step.
-
-        The state is kept in memory as often as costs 3 % of the time, and saved every `checkpoint.everySteps`. Where a
-        rank was asked to stop, all ranks save and leave from here with SystemExit.
-        """
 
 
 def state(*unnamed: Any, **objects: Any) -> SessionState:

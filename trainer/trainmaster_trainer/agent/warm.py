@@ -27,8 +27,8 @@ from trainmaster_trainer.agent.branch import BRANCH
 from trainmaster_trainer.agent.channel import Channel, Received
 from trainmaster_trainer.agent.children import Children, Rest
 
-# On torch 2.15 a DDP script imports nothing more than this up to its second step. Each entry has been measured:
-# torch._dynamo alone, which the first optimizer imports, takes as long as torch itself.
+# On torch 2.15 a DDP script imports nothing more than this up to its second step, also where `session.state` keeps what
+# it has. Each entry has been measured: torch._dynamo alone, which the first optimizer imports, takes as long as torch.
 PRELOADED = (
     "torch",
     "torch.distributed",
@@ -38,6 +38,7 @@ PRELOADED = (
     "safetensors.torch",
     "numpy",
     "trainmaster_trainer.rank",
+    "trainmaster_trainer.scripts.script_state",
 )
 
 _BRANCH_SECONDS = 2.0  # for a branch to kill its ranks, which would leave behind what they had started

@@ -42,7 +42,7 @@ from trainmaster_trainer.scripts.comparing import Copies, check_alike
 from trainmaster_trainer.scripts.meeting import STEP_SECONDS, await_all, leave, meet, telling_who_has_left
 from trainmaster_trainer.scripts.script_measures import Measures
 from trainmaster_trainer.scripts.script_objects import ScriptObjects
-from trainmaster_trainer.session import SessionState
+from trainmaster_trainer.session_state import SessionState
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
