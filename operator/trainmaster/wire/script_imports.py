@@ -42,6 +42,7 @@ _PLACES = re.compile(
 )
 _BY_NAME = frozenset(("import_module", "__import__", "exec", "eval", "run_path", "run_module", "gethostname"))
 _BY_ATTRIBUTE = _BY_NAME - {"exec", "eval"}
+_LINE = re.compile(rb"^[ \t]*(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)  # names the first module of an import
 _FOR_ANY = "SageMaker"  # whose containers have scripts of any framework
 # A library's bindings for another framework's cluster.
 _BINDINGS = frozenset(("spark", "ray", "dask"))
@@ -69,7 +70,7 @@ class _ScriptFile:
 
 def of_script(entries: Sequence[Path], folders: Sequence[str]) -> Imports:
     """Return what the files `entries` import, and the modules that they import from `folders`."""
-    own = [Path(one) for one in folders if not one.rstrip("/").endswith(("site-packages", "dist-packages"))]
+    own = _users(folders)
     read: Dict[Path, _ScriptFile] = {}
     sure = _reached(entries, own, read, lambda file: file.certain)
     every = _reached(entries, own, read, lambda file: file.possible)
@@ -82,23 +83,39 @@ def of_script(entries: Sequence[Path], folders: Sequence[str]) -> Imports:
     )
 
 
+def _users(folders: Sequence[str]) -> List[Path]:
+    """Return the folders that are the user's own: packages are installed in the others."""
+    return [Path(one) for one in folders if not one.rstrip("/").endswith(("site-packages", "dist-packages"))]
+
+
 def other_frameworks(entries: Sequence[Path], folders: Sequence[str], framework: Optional[str]) -> Tuple[str, ...]:
     """Return the frameworks that a script is plainly written for, none of which is the one that its job names."""
     own = FRAMEWORKS.get(framework or TORCH)
-    if own is None or framework == _FOR_ANY or any(_has_line(entry, own.imports) for entry in entries):
+    if own is None or framework == _FOR_ANY or _has_line(entries, _users(folders), own.imports):
         return ()
     imports = of_script(entries, folders)
     return named_by(imports.certain) if imports.is_clear and not imports.possible.intersection(own.imports) else ()
 
 
-def _has_line(path: Path, packages: Sequence[str]) -> bool:
-    """Return whether a line imports one of these: most scripts need no further look, which a restart would wait for."""
-    pattern = rf"^[ \t]*(?:import|from)[ \t]+(?:{'|'.join(packages)})\b"
-    try:
-        with path.open("rb") as file:
-            return re.search(pattern.encode(), file.read(_MOST_BYTES), re.MULTILINE) is not None
-    except OSError:
-        return False
+def _has_line(entries: Sequence[Path], folders: Sequence[Path], packages: Sequence[str]) -> bool:
+    """Return whether a line of the script, or of what it imports from `folders`, imports one of these.
+
+    Most scripts need no further look, for which a restart would wait.
+    """
+    waiting, seen = [*entries], {*entries}
+    while waiting and len(seen) < _MOST_FILES:
+        path = waiting.pop()
+        try:
+            with path.open("rb") as file:
+                names = {name.decode() for name in _LINE.findall(file.read(_MOST_BYTES))}
+        except OSError:
+            continue
+        if any(name.partition(".")[0] in packages for name in names):
+            return True
+        beside = {one for name in names for one in _modules(name, path, folders) or ()} - seen
+        waiting += beside
+        seen |= beside
+    return False
 
 
 def named_by(packages: FrozenSet[str]) -> Tuple[str, ...]:
