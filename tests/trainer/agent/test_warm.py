@@ -72,11 +72,15 @@ def test_an_own_parent_that_is_killed(
     intake.wait(lambda: intake.newest[W0].warm, "a word of the new one")
 
 
-def test_a_tasks_rank_that_dies_is_told_of_at_once(
-    agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path
+@pytest.mark.parametrize("runs", ["a script", "a task"])
+def test_a_rank_that_is_killed_is_told_of_at_once(
+    agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path, runs: str
 ) -> None:
     """Not when the kernel has given its memory back, and its parent has seen that: this one sees nothing."""
-    one = agent(task="a:B", ranks=2, **own(tmp_path, ASLEEP_IN_A_RANK))
+    if runs == "a script":
+        one = agent("python", "SCRIPTS/sleeper.py", ranks=2, **own(tmp_path))
+    else:
+        one = agent(task="a:B", ranks=2, **own(tmp_path, ASLEEP_IN_A_RANK))
     intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 2)])
     victim, survivor = (said["pid"] for said in sorted(witness.wait(2, what="begin"), key=lambda said: -said["rank"]))

@@ -22,7 +22,7 @@ _SHARED = _ROBUST = 1  # PTHREAD_PROCESS_SHARED, PTHREAD_MUTEX_ROBUST
 _READY, _HELD = LIFELINE_AT, LIFELINE_AT + 1  # a byte each: there is a mutex, and the rank has it
 _MUTEX = LIFELINE_AT + 64  # a cache line of its own; libc's takes 40 to 48 bytes
 _ATTRIBUTES = 64  # more than pthread_mutexattr_t takes anywhere
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.05, 1.0  # a command that is no Python never holds it
 _LIBC = ctypes.CDLL(None)
 _OURS: List[Lifeline] = []  # in a rank: mapped as long as it lives
 
@@ -67,9 +67,11 @@ class Lifeline:
         self._dropped.set()
 
     def _wait(self, say: Callable[[], None]) -> None:
+        pause = _LOOK_SECONDS
         while not self._page[_HELD]:
-            if self._dropped.wait(_LOOK_SECONDS):
+            if self._dropped.wait(pause):
                 return
+            pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
         if _LIBC.pthread_mutex_lock(self._mutex) == errno.EOWNERDEAD and not self._dropped.is_set():
             say()
 

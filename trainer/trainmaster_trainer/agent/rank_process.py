@@ -188,7 +188,7 @@ def run() -> int:
     _open_streams(unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")) and not sys.flags.ignore_environment)
     stacks.register(os.environ.get(names.ENV_STACKS_FILE))
     faulthandler.enable()  # a segmentation fault says where, as under torchrun's @record
-    if plan.task:  # which may end when its training is over, and not before: what a script does is its own affair
+    if plan.task or plan.framework is None:  # an exec lets go of it, which the agent takes for no death
         rank_death.hold(os.environ.get(names.ENV_PROGRESS_FILE))
     exit_code = _run_to_the_end(plan)
     if plan.task:  # whose threads do not matter any more, as those of a script may

@@ -256,7 +256,7 @@ class Ranks(parent.WarmListener):
                 missing.pop(0)
             self._store.serve()
             self._reactor.after(_AHEAD_SECONDS, self._store.get_ahead)
-            if self._settings.plan.task:  # only such ranks hold on to lifelines
+            if self._settings.plan.framework is None:  # only such ranks hold on to lifelines
                 self._reactor.after(_BEGUN_SECONDS, self._follow)
         except OSError as error:  # no space for files, no descriptors left
             self._fail(wanted, missing, {"failure": f"the rank could not be started: {error}"})
@@ -311,12 +311,19 @@ class Ranks(parent.WarmListener):
         self._reactor.after(0.0, lambda: self._dies(identity))
 
     def _dies(self, identity: int) -> None:
-        """Report how a rank ends, which is known by now if it does end; `ended` will say it again."""
+        """Report how a rank ends, which is known by now if it does end; `ended` will say it again.
+
+        What a script has printed last is read when its process has ended, so only of one that was killed, and has no
+        last words, is enough known by now.
+        """
         rank, wanted = self._live.get(identity), self._wanted
         status = process.end_of(rank.pid) if rank is not None and rank.pid is not None else None
         if rank is not None and wanted is not None and status is not None:
             exited = os.WIFEXITED(status)
             end = {"code": os.WEXITSTATUS(status)} if exited else {"signal": names.signal_name(os.WTERMSIG(status))}
+            plan = self._settings.plan
+            if plan.command and (plan.progress or end.get("signal") != "SIGKILL"):
+                return
             self._emit(supervise.RankDies(self._judge(wanted, rank.number, rank.signalled, end)))
 
     def _cancel_kill(self) -> None:
