@@ -22,6 +22,7 @@ from trainmaster.cluster.job_objects import TABLE, Known, ObjectRecord, Remember
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.obstacle_times import ObstacleTimes
+from trainmaster.cluster.pod_maker import PodMaker
 from trainmaster.cluster.pod_reading import PodRecord, owner_uid
 from trainmaster.cluster.refusals import DELETION_REFUSED, INVALID, STATUS, Refusals, obstacle_of
 from trainmaster.cluster.reporting import EventReporter
@@ -74,6 +75,7 @@ class ClusterPlatform:
         self._intake = intake
         self._reporter = reporter
         self._settings = settings
+        self._pods = PodMaker(settings)
         self._wake = wake
         self._leads = leads
         self._led_seconds = led_seconds
@@ -266,7 +268,7 @@ class ClusterPlatform:
 
     async def _create_pod(self, job: TrainingJob, role: str, index: int, incarnation: int) -> None:
         try:
-            pod = manifests.pod(job, role, index, incarnation, self._settings)
+            pod = self._pods.pod(job, role, index, incarnation)
         except manifests.TemplateError as error:
             name = names.replica_name(job.name, role, index, incarnation)
             self._remember(job, _creation("pods", name), Obstacle(INVALID, str(error), name=name))

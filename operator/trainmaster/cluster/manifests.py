@@ -18,7 +18,7 @@ from trainmaster.core.situation import revision
 from trainmaster.core.situation.grace import grace_seconds
 from trainmaster.wire import names
 
-__all__ = ["Document", "PodSettings", "TemplateError", "labels", "metadata", "pod", "service"]
+__all__ = ["Document", "PodSettings", "TemplateError", "labels", "metadata", "of_another", "pod", "service"]
 
 Document = dict[str, Any]
 
@@ -68,6 +68,28 @@ def pod(job: TrainingJob, role: str, index: int, incarnation: int, settings: Pod
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise TemplateError(f"spec.{role}s: no pod can be made of it ({what})") from error
+
+
+def of_another(pod: Document, job: TrainingJob, role: str, index: int, incarnation: int) -> Document:
+    """Return the pod of another replica of the same job and role as `pod`: a copy with what names the replica."""
+    name = names.replica_name(job.name, role, index, incarnation)
+    labels = {names.LABEL_INDEX: str(index), names.LABEL_INCARNATION: str(incarnation)}
+    variables = {names.ENV_INDEX: str(index), names.ENV_INCARNATION: str(incarnation)}
+
+    def filled(variable: Any) -> Any:
+        known = isinstance(variable, dict) and variable.get("name") in variables
+        return {**variable, "value": variables[variable["name"]]} if known else variable
+
+    metadata, spec = pod["metadata"], pod["spec"]
+    containers = [
+        {**one, "env": [filled(variable) for variable in one["env"]]} if _is_trainer(one) else one
+        for one in spec["containers"]
+    ]
+    return {
+        **pod,
+        "metadata": {**metadata, "name": name, "labels": {**metadata["labels"], **labels}},
+        "spec": {**spec, "hostname": name, "containers": containers},
+    }
 
 
 def _pod(place: ReplicaPlace, settings: PodSettings) -> Document:
