@@ -65,6 +65,28 @@ def test_where_a_scripts_progress_comes_from() -> None:
     assert "Of how many steps, it prints" in said
 
 
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ({"type": "Pipeline"}, "each of which sees a micro-batch at a time"),
+        ({"type": "Mesh", "mesh": {"pipeline": 4}}, "each of which sees a micro-batch at a time"),
+        ({"type": "Mesh", "mesh": {"data": 4}}, "each of which sees its rank's share of a batch at a time"),
+        ({"type": "AllReduce"}, "each of which sees its rank's share of a batch at a time"),
+        ({"type": "Tensor"}, ""),
+    ],
+)
+def test_what_a_batch_norm_sees_is_told_where_it_is_not_the_whole_batch(strategy: dict[str, Any], said: str) -> None:
+    told_of = told(strategy, model=replace(MODEL, batch_norms=2))
+    assert ("2 of its layers are BatchNorm, " in told_of) == bool(said)
+    assert said in told_of
+    assert "of its layers are BatchNorm" not in told(strategy)
+
+
+def test_what_a_lost_pod_costs_where_no_other_has_copies_is_told() -> None:
+    assert "LocalSGD has a part of the state that is each rank's own" in told({"type": "LocalSGD"})
+    assert "a lost pod costs all ranks the steps since the newest checkpoint" in TEXTBOOK["AllReduce"].failure
+
+
 def test_frozen_parameters_are_told_apart() -> None:
     said = told({"type": "AllReduce"}, model=replace(MODEL, trained_bytes=MIB))
     assert "The model has 1.05 million parameters to train (1 MiB) and frozen ones of 3 MiB; its optimizer" in said

@@ -33,7 +33,7 @@ def group_facts(job: TrainingJob) -> GroupFacts:
 def explain(job: TrainingJob, model: ModelFacts | None) -> list[Section]:
     """Return title and lines of each section. `model` is None for a script, whose model cannot be measured."""
     return [
-        ("Strategy", list(_strategy(job))),
+        ("Strategy", [*_strategy(job), *_batch_norms(job, model)]),
         ("Processes", list(_processes(job, model))),
         ("Who talks to whom", list(_traffic(job, model))),
         ("Memory for the model", list(_memory(job, model))),
@@ -58,6 +58,27 @@ def _strategy(job: TrainingJob) -> Iterator[str]:
         yield f"Options: {chosen}."
     for refusal in not_yet_supported(job.spec):
         yield f"But {refusal.field}: {refusal.message}."
+
+
+def _batch_norms(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
+    """Yield what layers that look at their whole batch see of it, where that is not all of it."""
+    if model is None or not model.batch_norms:
+        return
+    kind, mesh, ranks = job.spec.strategy.type, job.spec.strategy.mesh, job.spec.worker_ranks
+    shares = mesh.data * mesh.sharded if kind == "Mesh" and mesh else ranks
+    if kind == "Pipeline" or (mesh and mesh.pipeline > 1):
+        seen, cure = "a micro-batch", "give pipeline fewer microBatches or"
+    elif job.spec.training.micro_batch_size is not None:
+        seen, cure = "a micro-batch", "leave microBatchSize out or"
+    elif kind not in _BETWEEN_LAYERS and shares > 1:
+        seen, cure = "its rank's share of a batch", "give each rank more samples or"
+    else:
+        return
+    yield (
+        f"{model.batch_norms} of its layers are BatchNorm, each of which sees {seen} at a time: running means and "
+        f"variances, which evaluations use, are not those of OneDevice. If that matters, {cure} take GroupNorm or "
+        "LayerNorm."
+    )
 
 
 def _progress(job: TrainingJob) -> Iterator[str]:

@@ -26,6 +26,7 @@ class ModelFacts:
     boundary_bytes: Optional[int] = None  # what flows from layer to layer, per sample; the median
     samples_are_a_stream: bool = False  # they can only be iterated
     samples_in_memory: bool = False  # tensors or lists: to make a batch of them takes no time
+    batch_norms: int = 0  # layers that keep running means of what they see of a batch
 
 
 @dataclass(frozen=True)

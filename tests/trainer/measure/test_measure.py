@@ -53,6 +53,16 @@ class Uncut(Task):
         return torch.optim.SGD(parameters, lr=0.1)
 
 
+def test_layers_that_keep_running_means_are_counted() -> None:
+    class Normed(Uncut):
+        @override
+        def model(self) -> nn.Module:
+            kept = nn.BatchNorm1d(2)
+            return nn.Sequential(nn.Linear(4, 2), kept, kept, nn.BatchNorm1d(2, track_running_stats=False))
+
+    assert describe(Normed(), Numerics()).batch_norms == 1
+
+
 def test_layers_and_what_flows_between_them_are_those_of_the_pipeline() -> None:
     """The text model says itself how it is cut: embedding, blocks, head; each hands on a vector per character."""
     facts = describe(Text(layers=_LAYERS, width=_WIDTH, heads=2, context=_CONTEXT, bytes=20_000), Numerics())

@@ -6,6 +6,7 @@ from statistics import median
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from trainmaster.wire.measured import ModelFacts
 
 from trainmaster_trainer.answers import loss_of, make_model
@@ -46,6 +47,7 @@ def describe(task: Task, numerics: Numerics) -> ModelFacts:
         samples_in_memory=samples.are_in_memory,
         sample_bytes=(size_of(batch.inputs) + size_of(batch.targets)) // _TRIED_SAMPLES,
         activation_bytes=max(0, kept) // (_TRIED_SAMPLES - half),
+        batch_norms=sum(isinstance(one, _BatchNorm) and one.track_running_stats for one in model.modules()),
         boundary_bytes=int(median(flowing)) // _TRIED_SAMPLES if flowing else None,
     )
 

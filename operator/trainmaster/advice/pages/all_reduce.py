@@ -2,7 +2,7 @@
 
 from trainmaster.advice.formulas import Algorithm, Flow, Options, data_parallel, medium, ring
 from trainmaster.advice.model_facts import GroupFacts, ModelFacts
-from trainmaster.advice.pages.strategy_page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, WHOLE, StrategyPage
+from trainmaster.advice.pages.strategy_page import DATA, DECENTRALIZED, GROUP, OWN, SYNCHRONOUS, WHOLE, StrategyPage
 
 
 def _flows(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -47,7 +47,7 @@ PAGE = StrategyPage(
     talks="All ranks add up their gradients at every step, bucket by bucket while the backward pass still runs.",
     take="The model fits one device, the ranks are equally fast and the links between them are good.",
     leave="One rank is often slow (all wait for it), links are thin, or the model does not fit.",
-    failure=GROUP,
+    failure=f"{GROUP} Compression by PowerSGD or TopK {OWN}",
     source="Patarasuk and Yuan, 2009; Goyal et al., 2017; Li et al., VLDB 2020",
     yaml="{type: AllReduce, allReduce: {algorithm: Ring}}",
     traffic="by ring, each rank sends and receives 2S(N-1)/N at every step, however many there are; by driver, 2S(N-1) "

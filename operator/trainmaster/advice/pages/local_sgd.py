@@ -2,7 +2,7 @@
 
 from trainmaster.advice.formulas import Flow, Options, compressed, medium, ring
 from trainmaster.advice.model_facts import GroupFacts, ModelFacts
-from trainmaster.advice.pages.strategy_page import DATA, DECENTRALIZED, GROUP, SYNCHRONOUS, WHOLE, StrategyPage
+from trainmaster.advice.pages.strategy_page import DATA, DECENTRALIZED, GROUP, OWN, SYNCHRONOUS, WHOLE, StrategyPage
 
 
 def _flows(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -20,7 +20,7 @@ PAGE = StrategyPage(
     talks="All ranks, but only at every meeting.",
     take="Links are thin: traffic falls by the number of steps between meetings.",
     leave="Links are good: AllReduce has the same loss as one device.",
-    failure=GROUP,
+    failure=f"{GROUP} LocalSGD {OWN}",
     source="Stich, ICLR 2019; Douillard et al., DiLoCo, 2023",
     yaml="{type: LocalSGD, localSGD: {every: 8, outer: Nesterov}}",
     traffic="each rank sends and receives 2P(N-1)/N at every Hth step (every: H), 1/H of AllReduce's",

@@ -45,7 +45,8 @@ PAGE = StrategyPage(
     parallel=BOTH,
     timing=SYNCHRONOUS,
     centre=DECENTRALIZED,
-    holds="Ranks stand in a grid; along each of its axes the model or the batch is divided in another way.",
+    holds="Ranks stand in a grid; along each of its axes the model or the batch is divided in another way. With "
+    "pipeline, a layer that looks at its whole batch, such as BatchNorm, sees one micro-batch at a time.",
     talks="Ranks of one row or column: what that axis needs.",
     take="The model is so large that one kind of parallelism alone does not carry it.",
     leave="One kind is enough.",

@@ -18,7 +18,8 @@ PAGE = StrategyPage(
     timing=SYNCHRONOUS,
     centre=DECENTRALIZED,
     holds="Every rank holds some consecutive layers, a stage with about as many parameters as the others; a batch "
-    "flows through in micro-batches.",
+    "flows through in micro-batches. A layer that looks at its whole batch, such as BatchNorm, sees one micro-batch at "
+    "a time: its running means and variances are not those of OneDevice, and evaluations use them.",
     talks="Neighbouring stages: activations forward, their gradients backward.",
     take="The model does not fit one device and links are thin: only activations travel.",
     leave="There are few micro-batches for many stages: stages idle (p-1)/(m+p-1) of the time.",

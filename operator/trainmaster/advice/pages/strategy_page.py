@@ -24,6 +24,11 @@ COPIES = (
     "rank's state, where there is room): a lost pod costs no step, or a few where links are slow. Two neighbouring "
     "pods that are lost at once cost the steps since the newest checkpoint."
 )
+OWN = (
+    "has a part of the state that is each rank's own, of which no other pod keeps a copy: a killed rank loses what was "
+    "since the newest snapshot in its pod's memory, but a lost pod costs all ranks the steps since the newest "
+    "checkpoint. Let checkpoint.everySteps follow from that."
+)
 ALONE = (
     "Only the replica that died starts again; the others train on meanwhile and learn its new address. Its unfinished "
     "share is given out again."
