@@ -189,7 +189,9 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "resume from a job": {"spec.checkpoint.resumeFrom": {"job": "yesterday", "step": 0}},
     "resume from a path": {"spec.checkpoint.resumeFrom": {"path": "/mnt/a"}},
     "resume from a URL": {"spec.checkpoint.resumeFrom": {"path": "s3://bucket/folder/yesterday-1f6f0c2a", "step": 7}},
-    "failure policy": {"spec.failurePolicy": {"maxRestarts": 0, "hangSeconds": 300, "nodeLostSeconds": 0}},
+    "failure policy": {
+        "spec.failurePolicy": {"maxRestarts": 0, "hangSeconds": 300, "evaluationSeconds": 60, "nodeLostSeconds": 0}
+    },
     "scheduling": {"spec.scheduling": {"gang": "Kueue", "queue": "team-a", "spares": 1}},
     "spares": {"spec.scheduling": {"spares": 2}},
     "a framework": {"spec.training": {"command": ["python", "train.py"], "framework": "XGBoost"}},

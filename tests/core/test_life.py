@@ -141,6 +141,8 @@ def test_a_limit_for_hangs_may_be_changed_while_ranks_train() -> None:
     """Agents hear it with their orders: a pod's plan is as old as the pod."""
     stage = a_running_group(workers=2)
     assert {orders.hang_seconds for orders in stage.orders.values()} == {None}
-    policy = stage.job.spec.failure_policy.model_copy(update={"hang_seconds": 900})
+    update = {"hang_seconds": 900, "evaluation_seconds": 60}
+    policy = stage.job.spec.failure_policy.model_copy(update=update)
     stage.respec(failure_policy=policy)
-    assert {(orders.verb, orders.hang_seconds) for orders in stage.orders.values()} == {(Verb.RUN, 900.0)}
+    told = {(orders.verb, orders.hang_seconds, orders.evaluation_seconds) for orders in stage.orders.values()}
+    assert told == {(Verb.RUN, 900.0, 60.0)}

@@ -127,6 +127,18 @@ def test_an_endless_evaluation_is_known_by_those_before(command: Command) -> Non
     assert (line["step"], line["class"]) == (30, "Hang")
 
 
+def test_a_first_evaluation_has_as_long_as_the_job_says(command: Command) -> None:
+    """Nothing follows for it from steps, and it has no batches that could be looked at."""
+    job = a_stuck_job("Evaluated", way="loop", at=1, rank=0, first=0.0, seconds=0.0)
+    job["spec"]["training"] |= {"steps": 12, "evaluateEverySteps": 10}
+    job["spec"]["failurePolicy"] = {"evaluationSeconds": 2}
+    assert command.start(job).end() == 0
+    (line,) = command.status["restarts"]
+    assert "rank 0 does not come to the end of its evaluation" in line["evidence"]
+    assert (line["step"], line["class"]) == (10, "Hang")
+    assert "(limit 1.6 s; spec.failurePolicy.evaluationSeconds sets it)" in logs(command)
+
+
 def test_a_first_evaluation_that_hangs_in_a_batch_is_found_as_a_step_is(command: Command) -> None:
     """Each batch is a sign of life, so that it need not be known how long evaluations take."""
     job = a_stuck_job("Tried", way="loop", at=13, seconds=0.0)  # its third, of eight after ten steps

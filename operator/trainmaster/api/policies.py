@@ -117,6 +117,11 @@ five times as long as any before, and at least so many seconds (auto: 10 minutes
 than a step, or five times as long as any before (auto: at least a minute). A script of one's own (`command`) \
 does not say when it does so: with auto, a rank in its own code has half an hour, and a minute where all ranks wait \
 for one another. Where it takes no steps that are known, only ranks that are stopped (SIGSTOP) are noticed."""
+    evaluation_seconds: Annotated[Int, Field(ge=1, le=86_400)] | None = None
+    """Restart when an evaluation tells nothing for so many seconds, the first one too: while it opens its samples, in \
+the task's own `evaluate()`, and where ranks wait for its figures. Batches of samples are looked at one by one, as \
+hangSeconds says. Of a script: when a rank is in its own code for so long between two steps, where it may evaluate or \
+save; longer steps are no hang. Unset, as hangSeconds says."""
     start_seconds: Annotated[Int, Field(ge=1, le=86_400)] = 600
     """Fail a job whose replicas cannot start for so many seconds, whatever keeps them from it: an image, a volume, a \
 ConfigMap, a container that ends again and again, a policy. Only a cluster or a quota that is merely full, and what is \
@@ -128,9 +133,11 @@ other ranks have waited for a step to end for as long. One whose agent can still
 gives its node up: so many seconds after it has marked the node (unset: as the cluster has it, mostly 300)."""
 
     @property
-    def fixed_hang_seconds(self) -> float | None:
-        """Return the time in seconds after which a rank counts as hung; None if it is learned."""
-        return None if self.hang_seconds == "auto" else float(self.hang_seconds)
+    def hang_limits(self) -> tuple[float | None, float | None]:
+        """Return the seconds after which a step and an evaluation count as hung; None where they are learned."""
+        evaluation = self.evaluation_seconds
+        step = None if self.hang_seconds == "auto" else float(self.hang_seconds)
+        return step, None if evaluation is None else float(evaluation)
 
 
 class Scheduling(Model):

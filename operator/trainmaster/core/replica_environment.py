@@ -62,7 +62,8 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         resume_step=resume.step if resume else None,
         reproducible=job.spec.reproducible,
         accelerator=TPU if job.spec.workers.accelerator == TPU else None,
-        hang_seconds=job.spec.failure_policy.fixed_hang_seconds,
+        hang_seconds=job.spec.failure_policy.hang_limits[0],
+        evaluation_seconds=job.spec.failure_policy.hang_limits[1],
     )
 
 

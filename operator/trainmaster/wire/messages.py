@@ -210,6 +210,7 @@ class Orders:
     hold_seconds: float = 2.0
     grace_seconds: float = 0.5  # for ranks that must end: from SIGTERM to SIGKILL; 0 is SIGKILL at once
     hang_seconds: Optional[float] = None  # with RUN: a step that takes longer hangs; None: learn it from the steps
+    evaluation_seconds: Optional[float] = None  # likewise of an evaluation
 
     @cached_property
     def version(self) -> str:

@@ -66,6 +66,7 @@ class TrainingPlan:
     checkpoint_url: Optional[str] = None  # of this job's checkpoints in an object store; None: they are in a folder
     checkpoint_endpoint: Optional[str] = None  # of that store, if it is not the vendor's own
     hang_seconds: Optional[float] = None  # a step that takes longer hangs; None: learn it from the job's own steps
+    evaluation_seconds: Optional[float] = None  # likewise of an evaluation
     reproducible: bool = False
     memory_every: Optional[int] = None  # a snapshot in memory after so many steps; 0: none; None: as often as is cheap
     accelerator: Optional[str] = None  # "tpu": XLA devices, all of a replica driven by one rank

@@ -55,6 +55,11 @@ LIMITS: dict[str, tuple[Quiet, str, Policy, float]] = {
     "... but for the first time": (quiet(phase="evaluate"), OUTSIDE, Policy(60.0), GENEROUS_SECONDS),
     "... what is compiled late": (quiet(phase="evaluate"), COMPILING, Policy(evaluated=3.0), GENEROUS_SECONDS),
     "... alone": (quiet(phase="evaluate"), OUTSIDE, Policy(independent=True, evaluated=3.0), GENEROUS_SECONDS),
+    "... as long as it may": (quiet(phase="evaluate"), OUTSIDE, Policy(evaluation=300.0), 240.0),
+    "... whatever those before took": (quiet(phase="evaluate"), WAITING, Policy(evaluated=1.0, evaluation=9.0), 9.0),
+    "... its batches are not meant": (
+        quiet(phase="evaluate", tried=2), WAITING, Policy(evaluation=9.0), hangs.YOUNG_STEP_SECONDS
+    ),
     "... the first batch": (quiet(phase="evaluate", tried=1), OUTSIDE, AUTO, 0.8 * hangs.YOUNG_SECONDS),
     "... another one": (quiet(phase="evaluate", tried=2), OUTSIDE, AUTO, 0.8 * hangs.YOUNG_STEP_SECONDS),
     "... whose steps are slow": (quiet(phase="evaluate", tried=2, median=10.0), OUTSIDE, AUTO, 120.0),
@@ -78,6 +83,10 @@ LIMITS: dict[str, tuple[Quiet, str, Policy, float]] = {
     "a script may evaluate": (quiet(), OUTSIDE, SCRIPT, 1440.0),
     "... and is no victim of itself": (quiet(), WAITING, SCRIPT, 60.0),
     "... unless somebody knows better": (quiet(), OUTSIDE, replace(SCRIPT, fixed=60.0), 48.0),
+    "... or how long it evaluates": (quiet(), OUTSIDE, replace(SCRIPT, evaluation=300.0), 240.0),
+    "... which is no limit of who waits": (quiet(), WAITING, replace(SCRIPT, evaluation=300.0), 60.0),
+    "... nor do steps bound it": (quiet(), OUTSIDE, replace(SCRIPT, fixed=5.0, evaluation=300.0), 240.0),
+    "... but who waits": (quiet(), WAITING, replace(SCRIPT, fixed=5.0, evaluation=300.0), 5.0),
     "... but it does not stop itself": (quiet(), STOPPED, SCRIPT, 1.95),
     "no median yet": (quiet(median=float("nan"), longest=float("nan")), OUTSIDE, AUTO, 9.6),
 }  # fmt: skip
@@ -87,6 +96,22 @@ LIMITS: dict[str, tuple[Quiet, str, Policy, float]] = {
 def test_limits(name: str) -> None:
     rank, activity, policy, seconds = LIMITS[name]
     assert hangs.limit(rank, activity, policy) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("quick steps", "hangSeconds"),
+        ("evaluating", "evaluationSeconds"),
+        ("... another one", "hangSeconds"),
+        ("stopped while saving", "hangSeconds"),
+        ("a script may evaluate", "evaluationSeconds"),
+        ("... and is no victim of itself", "hangSeconds"),
+    ],
+)
+def test_the_field_is_named_that_sets_the_limit(name: str, field: str) -> None:
+    rank, activity, policy, _ = LIMITS[name]
+    assert hangs.HangVerdict(0, activity, 9.0, 9.0, rank.page).field(policy) == field
 
 
 def verdict(ranks: dict[int, tuple[str, int]], seconds: float = 12.0, **changes: object) -> hangs.HangVerdict | None:

@@ -36,7 +36,7 @@ class Engine:
         self._agent = Agent(settings.role, settings.index)
         self._exit_code = 0
         self._reason = ""
-        self._hang_seconds = settings.plan.hang_seconds
+        self._limits = settings.plan.hang_seconds, settings.plan.evaluation_seconds  # after which ranks hang
         self._events: Deque[supervise.Event] = collections.deque()
         self._reactor = Reactor()
         self._output = Output()
@@ -106,7 +106,8 @@ class Engine:
         others = [member for member in action.roster.members if member.ranks]
         script = bool(self._settings.plan.command)
         roster, shared = action.roster, len(others) > 1
-        policy = Policy(self._hang_seconds, roster.independent, shared, script, roster.world_size)
+        fixed, evaluation = self._limits
+        policy = Policy(fixed, roster.independent, shared, script, roster.world_size, evaluation=evaluation)
         self._hang_watch.expect(action.attempt, policy)
         awaited = 1 if self._settings.plan.command else self._settings.ranks  # of a script often one rank alone tells
         self._first_steps.expect(awaited, action.attempt, self._agent.start or 0)
@@ -132,8 +133,8 @@ class Engine:
     def _take_orders(self, orders: Orders) -> None:
         self._reason = orders.reason
         if orders.verb == Verb.RUN:
-            self._hang_seconds = orders.hang_seconds
-            self._hang_watch.allow(orders.hang_seconds)
+            self._limits = orders.hang_seconds, orders.evaluation_seconds
+            self._hang_watch.allow(*self._limits)
         self._handle(supervise.OrdersArrived(orders))
 
     # --- the outside ---

@@ -67,9 +67,9 @@ class HangWatch:
         self._begin(attempt, policy.after(self._policy))
         self._again()
 
-    def allow(self, fixed_seconds: Optional[float]) -> None:
-        """Let steps take so many seconds from now on; None: as long as they did, with some patience."""
-        self._policy = replace(self._policy, fixed=fixed_seconds)
+    def allow(self, fixed: Optional[float], evaluation: Optional[float]) -> None:
+        """Let steps and evaluations take so many seconds from now on; None: as long as they did, with some patience."""
+        self._policy = replace(self._policy, fixed=fixed, evaluation=evaluation)
 
     def forget(self) -> None:
         """Stop watching: the attempt has ended."""
@@ -181,7 +181,7 @@ class HangWatch:
     def _report(self, verdict: HangVerdict, pids: Dict[int, int]) -> ExitReport:
         texts = {rank: self._last_word(quiet, pids[rank]) for rank, quiet in self._quiet.items()}
         sentence = hangs.sentence(verdict)
-        self._say(f"{sentence} (limit {verdict.limit:.1f} s; spec.failurePolicy.hangSeconds sets it)")
+        self._say(f"{sentence} (limit {verdict.limit:.1f} s; spec.failurePolicy.{verdict.field(self._policy)} sets it)")
         for rank, text in texts.items():
             self._say(f"stacks of rank {rank}:\n{text.rstrip()}")
         clipped = "".join(f"rank {rank}:\n{text[-stacks.MOST_PER_RANK :]}" for rank, text in texts.items())

@@ -45,6 +45,7 @@ YOUNG_STEP_SECONDS = 60.0
 _CLOSER = 0.75  # of the limit: then its stack is asked for
 _SHARES = {"stopped": 0.65, stacks.OUTSIDE: 0.8, stacks.UNKNOWN: 0.9, stacks.WAITING: 1.0}
 STOPPED = "stopped"
+_JUDGED = (stacks.OUTSIDE, stacks.UNKNOWN, stacks.WAITING)
 _SLOW = (stacks.SAVING, stacks.COMPILING)
 _NO_FAULT = (*_SLOW, stacks.WAITING)
 _NEVER = float("-inf")
@@ -55,7 +56,9 @@ _EVALUATING = "evaluate"
 
 @dataclass(frozen=True)
 class Policy:
-    """Policy is what the job wants. `fixed`: its `hangSeconds`. `independent`: members come and go; peers may be away.
+    """Policy is what the job wants. `fixed`: its `hangSeconds`. `evaluation`: its `evaluationSeconds`.
+
+    `independent`: members come and go; peers may be away.
 
     `shared`: ranks of other agents are in the group as well. `script`: a program of the user's, which does not say when
     it evaluates or saves. `world_size`: how many ranks there are. `evaluated`: seconds of the longest evaluation that
@@ -68,6 +71,7 @@ class Policy:
     script: bool = False
     world_size: int = 0
     evaluated: float = 0.0
+    evaluation: Optional[float] = None
 
     def after(self, other: Policy) -> Policy:
         """Return this policy, with what was learned under another one for the same ranks."""
@@ -77,7 +81,7 @@ class Policy:
     @property
     def patient(self) -> bool:
         """Return whether a rank in its own code may be at anything, and others may wait for it."""
-        return self.script and self.fixed is None
+        return self.script and (self.fixed is None or self.evaluation is not None)
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,12 @@ class HangVerdict:
     def waiting(self) -> bool:
         """Return whether the rank only waits: no rank here is the cause, as far as can be seen from here."""
         return self.activity == stacks.WAITING
+
+    def field(self, policy: Policy) -> str:
+        """Return the field of spec.failurePolicy that sets this limit."""
+        evaluates = self.page.phase == _EVALUATING and not self.page.tried
+        may_evaluate = policy.patient and self.page.phase == _IN_A_STEP and not self.waiting
+        return "evaluationSeconds" if self.activity in _JUDGED and (evaluates or may_evaluate) else "hangSeconds"
 
     def is_final(self, policy: Policy) -> bool:
         """Return whether it needs no word from other agents: one of their ranks may be at something slow."""
@@ -171,8 +181,10 @@ def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
             GENEROUS_SECONDS if policy.patient and activity != stacks.WAITING else YOUNG_SECONDS, policy.fixed or 0.0
         )
     learned = policy.fixed or _learned(quiet, median)
-    if policy.patient:
-        learned = max(SCRIPT_WAIT_SECONDS if activity == stacks.WAITING else SCRIPT_SECONDS, learned)
+    if policy.patient and activity == stacks.WAITING:
+        learned = policy.fixed or max(SCRIPT_WAIT_SECONDS, learned)
+    elif policy.patient:
+        learned = max(policy.evaluation or SCRIPT_SECONDS, learned)
     return _SHARES[activity] * learned
 
 
@@ -185,6 +197,8 @@ def _of_an_evaluation(quiet: Quiet, activity: str, policy: Policy, median: float
     if quiet.page.tried:
         least = policy.fixed or max(YOUNG_STEP_SECONDS, _learned(quiet, median))
         return _SHARES[activity] * max(least, LONGEST_BATCHES * quiet.longest)
+    if policy.evaluation:
+        return _SHARES[activity] * policy.evaluation
     if policy.evaluated and not policy.independent:
         least = policy.fixed or EVALUATION_SECONDS
         return _SHARES[activity] * max(least, LONGEST_EVALUATIONS * policy.evaluated)

@@ -37,7 +37,7 @@ ROSTER_CHANGED = "RosterChanged"
 # Failed is for ever on a cluster; a run on a laptop is simply repeated.
 AGAIN = "run it again (on a cluster: delete the job and create it anew)"
 
-_MERELY_SLOW = "If that was no hang, raise spec.failurePolicy.hangSeconds."
+_MERELY_SLOW = "If that was no hang, raise spec.failurePolicy.hangSeconds (evaluationSeconds, if it evaluated)."
 
 
 @dataclass(frozen=True)

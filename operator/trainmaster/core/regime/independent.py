@@ -71,9 +71,9 @@ class Founding(Together):
         return LAST_WORDS_SECONDS  # servers may still be writing what the workers have just finished
 
     def order_to_run(self, roster: Roster, grace_seconds: float) -> Orders:
-        attempt, hang_seconds = self.facts.status.attempt, self.facts.job.spec.failure_policy.fixed_hang_seconds
+        attempt, (hang, evaluation) = self.facts.status.attempt, self.facts.job.spec.failure_policy.hang_limits
         why = f"Attempt {attempt}: members come and go one by one."
-        return Orders(Verb.RUN, attempt, why, roster, hang_seconds=hang_seconds)
+        return Orders(Verb.RUN, attempt, why, roster, hang_seconds=hang, evaluation_seconds=evaluation)
 
     def to_explain(self) -> RestartRecord | None:
         return None  # the end of another member is no cause

@@ -91,9 +91,17 @@ class Together(Regime):
         return Orders.grace_seconds
 
     def order_to_run(self, roster: Roster, grace_seconds: float) -> Orders:
-        attempt, hang_seconds = self.facts.status.attempt, self.facts.job.spec.failure_policy.fixed_hang_seconds
+        attempt, (hang, evaluation) = self.facts.status.attempt, self.facts.job.spec.failure_policy.hang_limits
         why = f"Attempt {attempt}: all {len(self.facts.slots)} replicas are here."
-        return Orders(Verb.RUN, attempt, why, roster, grace_seconds=grace_seconds, hang_seconds=hang_seconds)
+        return Orders(
+            Verb.RUN,
+            attempt,
+            why,
+            roster,
+            grace_seconds=grace_seconds,
+            hang_seconds=hang,
+            evaluation_seconds=evaluation,
+        )
 
     def addressees(self, roster: Roster | None) -> Sequence[Slot]:
         return self.facts.slots
