@@ -44,7 +44,7 @@ MOST_SECONDS = 30  # of a processor
 WAITED = 300  # seconds by the clock: a process that waits for a pipe waits for ever
 STEPS = (4, 6)
 SHAPES: Shapes = {"model/w": ("float32", (8,))}
-SHARD = "shard-00000-of-00001.safetensors"
+SHARD = "shard-00000-of-00001.0123abcd.safetensors"
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # the SHA-256 of nothing
 Plain = dict[str, Any]
 Way = Callable[[Path], object]  # of the folder of step 6
@@ -60,11 +60,11 @@ def make_good(home: Path) -> None:
     (home / "status.json").write_text('{"phase": "Running"}')
 
 
-def save(folder: Path, step: int, **others: Tensor) -> Manifest:
+def save(folder: Path, step: int, name: str = SHARD, **others: Tensor) -> Manifest:
     """Write a shard, and return the manifest of a checkpoint that has it alone."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / SHARD).unlink(missing_ok=True)
-    shard = write_shard(folder / SHARD, {"model/w": torch.full((8,), float(step)), **others})
+    (folder / name).unlink(missing_ok=True)
+    shard = write_shard(folder / name, {"model/w": torch.full((8,), float(step)), **others})
     cursor = Cursor(step, 4 * step, 4, 1)
     return Manifest(step, 1, 1, "AllReduce", cursor, 1.0, model_sha256([shard]), (shard,), STATELESS)
 
@@ -100,7 +100,7 @@ def text(content: bytes) -> Way:
 def holding(**others: Tensor) -> Way:
     """Return a way that has tensors beside those of the model in the shard."""
     names = {name.replace("__", "/").replace("_", ":"): tensor for name, tensor in others.items()}
-    return lambda folder: (folder / layout.MANIFEST).write_bytes(save(folder, 6, **names).encode())
+    return lambda folder: (folder / layout.MANIFEST).write_bytes(save(folder, 6, SHARD, **names).encode())
 
 
 def letters(content: bytes) -> Tensor:
@@ -118,7 +118,7 @@ def pieces(plain: Plain, count: int, piece: Callable[[int], Plain], name: str = 
     """Divide the one tensor among many shards."""
     shard = plain["shards"][0]
     plain["shards"] = [
-        {**shard, "file": f"shard-{number:05d}-of-99999.safetensors", "tensors": {name: piece(number)}}
+        {**shard, "file": f"shard-{number:05d}-of-99999.0123abcd.safetensors", "tensors": {name: piece(number)}}
         for number in range(count)
     ]
 
@@ -196,7 +196,7 @@ def files(folder: Path) -> None:
     """Make many shards that no manifest names, and none that it does."""
     (folder / SHARD).unlink()
     for number in range(500):
-        (folder / f"shard-{number:05d}-of-99999.safetensors").touch()
+        (folder / f"shard-{number:05d}-of-99999.0123abcd.safetensors").touch()
 
 
 def copies(folder: Path) -> None:
@@ -320,7 +320,7 @@ def trained(home: Path) -> str:
         return problem_of(settings, trusted)
     store = Folder(settings, alone())
     with store.begin(6) as path:
-        manifest = save(path.parent, 6)
+        manifest = save(path.parent, 6, path.name)
     store.commit(6, manifest)
     store.prune(6, failed=False)
     left = [path.name for path in folder.glob(".*")]

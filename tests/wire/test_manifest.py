@@ -27,7 +27,7 @@ from tests.wire.manifests import signed
 
 HASH = "0" * 64
 WEIGHT = TensorRecord("float32", (2, 3), (0, 0), HASH)
-SHARD = ShardRecord("shard-00000-of-00001.safetensors", 100, HASH, {"model/w": WEIGHT})
+SHARD = ShardRecord("shard-00000-of-00001.0123abcd.safetensors", 100, HASH, {"model/w": WEIGHT})
 GOOD = Manifest(
     4, 1, 1, "AllReduce", Cursor(4, 16, 4, 1), 1.5, model_sha256([SHARD]), (SHARD,), {"a": [1, {"b": None}]}
 )
@@ -81,7 +81,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "other model": lambda: of_tensor(shape=[3, 2]),
     "length": lambda: changed(lambda plain: plain["shards"][0].update(length=1 << 63)),
     "other digits": lambda: changed(
-        lambda plain: plain["shards"][0].update(file=f"shard-{chr(0x660) * 5}-of-00001.safetensors")
+        lambda plain: plain["shards"][0].update(file=f"shard-{chr(0x660) * 5}-of-00001.0123abcd.safetensors")
     ),
 }
 

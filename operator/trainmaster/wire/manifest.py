@@ -26,7 +26,7 @@ MANIFEST = "manifest.json"
 MODEL = "model/"
 STREAM = "stream"  # of `scalars`, where the samples are a stream: where it stood
 SCRIPT = "session"  # of `scalars`, where a script has saved them (session.state)
-FORMAT = 5
+FORMAT = 6
 MAX_MANIFEST = 1 << 25  # bytes: 130,000 tensors, of model and optimizer together
 MOST_SHARDS = 1 << 16
 _MOST_OBJECTS = 200_000  # one for each tensor
@@ -35,7 +35,7 @@ _MOST_DIMENSIONS = 64
 _MOST_BYTES = 1 << 50  # of a file, or elements of a tensor
 _MOST_RANKS = 1 << 20
 _MOST_NAME = 1000  # letters
-_SHARD_FILE = re.compile(r"shard-[0-9]{5}-of-[0-9]{5}\.safetensors")
+_SHARD_FILE = re.compile(r"shard-[0-9]{5}-of-[0-9]{5}\.[0-9a-f]{8}\.safetensors")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _DIGEST = b'\n "digest": "'  # stands once before the hash: what lies deeper begins with more blanks
 

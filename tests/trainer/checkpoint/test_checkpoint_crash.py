@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from trainmaster.wire import names
 from trainmaster_trainer.checkpoint.layout import saved_steps
 from trainmaster_trainer.checkpoint.load import read
 
@@ -49,6 +50,24 @@ def test_a_kill_before_any_change_of_the_disk_costs_steps_only(
     assert number > MANY, "the kill must have met the whole of a save"
 
 
+def test_a_checkpoint_that_is_saved_once_more_is_good_at_every_moment(
+    forker: Forker, tmp_path: Path, begun: Job
+) -> None:
+    """It is one that nobody trusts any more (`resume_before`), and still better than none."""
+    attempts = set()
+    for number in itertools.count(15):
+        job = make_job(forker, tmp_path / f"call-{number}", **KEEP_ONE).but(steps=2)
+        shutil.copytree(begun.checkpoints(), job.checkpoints())
+        running = dying(job, rank=0, number=number, **{names.ENV_RESUME_BEFORE: "2"}).start(1, attempt=2)
+        codes = running.wait()
+        assert codes in ([0], [-9]), running.output()
+        assert_good(job)
+        attempts.add((job.manifest(2)["attempt"], codes[0]))
+        if codes == [0]:
+            break
+    assert attempts == {(1, -9), (2, -9), (2, 0)}
+
+
 def test_nothing_is_committed_when_a_peer_dies_in_its_part_of_it(forker: Forker, tmp_path: Path) -> None:
     for number in range(1, 7):  # mkdir, open, header, tensors ...
         job = make_job(forker, tmp_path / f"call-{number}", steps=2)
@@ -60,8 +79,8 @@ def test_nothing_is_committed_when_a_peer_dies_in_its_part_of_it(forker: Forker,
         assert saved_steps(job.checkpoints()) == [2]
 
 
-def dying(job: Job, rank: int, number: int) -> Job:
-    return replace(job, variables={"DIE_RANK": str(rank), "DIE_AT_CALL": str(number)})
+def dying(job: Job, rank: int, number: int, **variables: str) -> Job:
+    return replace(job, variables={"DIE_RANK": str(rank), "DIE_AT_CALL": str(number), **variables})
 
 
 def assert_good(job: Job) -> None:

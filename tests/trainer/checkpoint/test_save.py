@@ -233,14 +233,21 @@ def test_a_new_job_in_the_same_folder_shuts_the_old_one_out(settings: Settings) 
         put(old, 20)
 
 
-def test_a_good_checkpoint_of_the_same_step_is_kept_and_a_bad_one_replaced(settings: Settings) -> None:
+def become_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("spoil", [lambda _: None, lambda path: path.write_text("{}"), Path.unlink, become_a_folder])
+def test_a_checkpoint_of_the_same_step_is_replaced(settings: Settings, spoil: Callable[[Path], object]) -> None:
+    """Whether it is good or bad: what the newest attempt has saved is what training goes on from."""
     put(make_saver(settings), 10, 1.0)
     again = make_saver(settings, attempt=2)
-    put(again, 10, 2.0)
-    assert read(settings.checkpoints, 10).manifest.attempt == 1
-    (settings.checkpoints / "step-00000010" / "manifest.json").write_text("{}")
+    spoil(settings.checkpoints / "step-00000010" / "manifest.json")
     put(again, 10, 2.0)
     assert read(settings.checkpoints, 10).manifest.attempt == 2
+    assert len(list((settings.checkpoints / "step-00000010").iterdir())) == 2
+    assert not list(settings.checkpoints.glob(".*"))
 
 
 def test_the_newest_good_one_survives_any_retention(settings: Settings) -> None:

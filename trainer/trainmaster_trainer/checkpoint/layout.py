@@ -1,14 +1,15 @@
 """Lay out checkpoints in folders, with the few ways in which anything on the disk is changed.
 
     <folder>/step-00000050/manifest.json                        a checkpoint: complete by its name alone
-                           shard-00000-of-00004.safetensors
+                           shard-00000-of-00004.5ab1d2f0.safetensors
     <folder>/.saving-00000100-attempt-2-restart-0/              being written; dead once a later attempt has begun
     <folder>/.replaced-…                                        on its way out
     <folder>/.fetched-…                                         out of an object store, while it is read
     <folder>/attempt.json                                       the newest attempt that has begun: the fence
 
 A folder gets its final name by one rename after everything in it has reached the disk, so a kill at any moment
-leaves what was there before.
+leaves what was there before. Where a checkpoint of the same step stands already, the new shards go beside the old ones,
+and then the manifest is replaced: that is the one rename.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def saving_folder(folder: Path, step: int, run_key: str) -> Path:
 
 
 def shard_name(rank: int, world_size: int) -> str:
-    """Return the file name of one rank's shard."""
-    return f"shard-{rank:05d}-of-{world_size:05d}.safetensors"
+    """Return a file name for one rank's shard that no other shard has, of whatever try to save the step."""
+    return f"shard-{rank:05d}-of-{world_size:05d}.{uuid.uuid4().hex[:8]}.safetensors"
 
 
 def saved_steps(folder: Path) -> list[int]:
@@ -75,11 +76,22 @@ def saved_steps(folder: Path) -> list[int]:
 
 
 def publish(temporary: Path, final: Path) -> None:
-    """Give a complete folder its final name, after moving away a folder that has this name."""
-    if final.exists() or final.is_symlink():
-        remove(final)
-    temporary.rename(final)
-    sync_folder(final.parent)
+    """Make a complete folder the checkpoint of its step. One that has its name is as good as before until then."""
+    if final.is_symlink() or not (final / MANIFEST).is_file():
+        if final.exists() or final.is_symlink():  # it is no checkpoint
+            remove(final)
+        temporary.rename(final)
+        sync_folder(final.parent)
+        return
+    shards = {*os.listdir(temporary)} - {MANIFEST}  # noqa: PTH208 names will do
+    for name in shards:
+        (temporary / name).rename(final / name)
+    sync_folder(final)
+    (temporary / MANIFEST).rename(final / MANIFEST)
+    sync_folder(final)
+    for name in {*os.listdir(final)} - {*shards, MANIFEST}:  # noqa: PTH208 likewise
+        delete(final / name)
+    delete(temporary)
 
 
 def remove(path: Path) -> None:

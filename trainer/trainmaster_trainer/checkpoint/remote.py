@@ -1,6 +1,6 @@
 """Keep checkpoints in an object store, through fsspec: the same shards and manifests as in a folder, under keys.
 
-    <url>/step-00000050.attempt-2-restart-1/shard-00000-of-00004.safetensors
+    <url>/step-00000050.attempt-2-restart-1/shard-00000-of-00004.5ab1d2f0.safetensors
                                             lines.json        which segments have the lines up to this step
                                             manifest.json     put last, in one request: the commit
     <url>/lines/...                         segments of these, see `segments.py`

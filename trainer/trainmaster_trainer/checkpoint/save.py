@@ -311,8 +311,7 @@ class Saver:
                 seconds=round(time.monotonic() - began, 3),
             )
             before_commit()
-            if not self._store.commit(step, made):
-                return "", False, None
+            self._store.commit(step, made)
         except (SupersededError, PlaceTakenError) as error:
             return str(error), False, None
         except Exception as error:  # noqa: BLE001 (whatever it was)

@@ -16,11 +16,10 @@ from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, Trusted, read
 from trainmaster_trainer.checkpoint.manifest_check import Manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.retention import bests_of
-from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
+from trainmaster_trainer.checkpoint.state import Shapes, State
 from trainmaster_trainer.checkpoint.stores.own import OwnStore
 from trainmaster_trainer.checkpoint.stores.save_problems import STANDS, only_telling
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
-from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -86,21 +85,13 @@ class Folder(FolderSource, OwnStore):
             self._fence.close()
 
     @override
-    def commit(self, step: int, manifest: Manifest) -> bool:
-        """Give the folder its final name, unless an attempt before has saved a good checkpoint of the same step."""
+    def commit(self, step: int, manifest: Manifest) -> None:
+        """Give the folder its final name, in place of what an attempt before has saved of the same step."""
         self._retention.bests = bests_of(manifest.scalars)
         temporary = layout.saving_folder(self._folder, step, self._settings.run_key)
         layout.write_file(temporary / layout.MANIFEST, manifest.encode())
         self._fence.check_to_publish()
-        final = layout.step_folder(self._folder, step)
-        if final.exists():
-            with suppress(CorruptCheckpointError, ConfigurationError):  # a bad one, or another model's, is replaced
-                on_the_way = self._retention.way.trusting(self._settings.job_uid)
-                read(self._folder, step, manifest.shapes(MODEL), on_the_way)
-                layout.remove(temporary)
-                return False
-        layout.publish(temporary, final)
-        return True
+        layout.publish(temporary, layout.step_folder(self._folder, step))
 
     @override
     def prune(self, step: int, *, failed: bool) -> None:

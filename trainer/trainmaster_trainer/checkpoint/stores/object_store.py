@@ -107,7 +107,7 @@ class ObjectStore(ObjectSource, OwnStore):
         path.unlink()
 
     @override
-    def commit(self, step: int, manifest: Manifest) -> bool:
+    def commit(self, step: int, manifest: Manifest) -> None:
         """Put the manifest: that makes it a checkpoint. A copy of it stays here, where the agent looks."""
         self._retention.bests = bests_of(manifest.scalars)
         try:
@@ -120,7 +120,6 @@ class ObjectStore(ObjectSource, OwnStore):
             here = layout.step_folder(self._folder, step)
             make_folder(here)
             layout.write_file(here / layout.MANIFEST, manifest.encode())
-        return True
 
     @override
     def prune(self, step: int, *, failed: bool) -> None:

@@ -28,7 +28,7 @@ class OwnStore(Store):
         self.commits = group.is_first
         self._settings, self._group, self._remote = settings, group, remote
         self._folder = settings.checkpoints
-        self._shard = layout.shard_name(group.rank, group.world_size)
+        self._part = group.rank, group.world_size  # of each checkpoint: the one that this rank writes, of so many
         self._retention = Retention(settings, remote)
         self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, remote)
 
@@ -42,7 +42,7 @@ class OwnStore(Store):
     def begin(self, step: int) -> Iterator[Path]:
         temporary = layout.saving_folder(self._folder, step, self._settings.run_key)
         make_folder(temporary)
-        yield temporary / self._shard
+        yield temporary / layout.shard_name(*self._part)
         layout.sync_folder(temporary)
 
     @override

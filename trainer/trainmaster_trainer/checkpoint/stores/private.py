@@ -11,7 +11,6 @@ from trainmaster.wire import codec
 from typing_extensions import override
 
 from trainmaster_trainer import metrics
-from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import LoadedCheckpoint
 from trainmaster_trainer.checkpoint.manifest_check import Manifest
@@ -30,7 +29,7 @@ class PrivateFolder(Folder):
     def __init__(self, settings: Settings, group: Group) -> None:
         super().__init__(settings, group)
         self.commits = self.writes = self._looks = group.local_rank == 0
-        self._shard = layout.shard_name(0, 1)
+        self._part = 0, 1
 
     @override
     def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:

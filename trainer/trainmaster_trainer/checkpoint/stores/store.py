@@ -52,8 +52,8 @@ class Store(Source[LoadedCheckpoint], Protocol):
     def begin(self, step: int) -> AbstractContextManager[Path]:
         """Give the path for this rank's shard. At the end the file is safe, and still no checkpoint."""
 
-    def commit(self, step: int, manifest: Manifest) -> bool:
-        """Make the checkpoint visible, on one rank after all have written. Return False where a good one stood already.
+    def commit(self, step: int, manifest: Manifest) -> None:
+        """Make the checkpoint visible, on one rank after all have written, in place of an older one of this step.
 
         Raises:
             SupersededError, PlaceTakenError: a later attempt has begun, or another job here; nothing becomes visible.
