@@ -7,8 +7,8 @@ from trainmaster.core.decide import RULES
 from tests.house.walks import Walks
 
 CHECKPOINT = "trainmaster_trainer.checkpoint"
-MOST = {"resume.resume": 62, "save.Saver.save": 55, "load.newest": 44}
-MOST_WITH_A_FOLDER = {"resume.resume": 151, "save.Saver.save": 94}
+MOST = {"resume.resume": 32, "save.Saver.save": 55, "load.newest": 44}
+MOST_WITH_A_FOLDER = {"resume.resume": 143, "save.Saver.save": 94}
 FOLDER = tuple(f"{CHECKPOINT}.stores.{name}." for name in ("folder", "own", "replica_memory"))
 
 DECIDE = "trainmaster.core.decide.decide"

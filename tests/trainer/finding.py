@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import Remote
 from trainmaster_trainer.checkpoint.resume import first_good
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
-from trainmaster_trainer.checkpoint.stores.foreign import ForeignFolder, ForeignObjects
+from trainmaster_trainer.checkpoint.stores.foreign import open_foreign
 from trainmaster_trainer.checkpoint.stores.object_store import ObjectStore
 from trainmaster_trainer.settings import Settings
 
@@ -36,10 +37,11 @@ def find_remote(remote: Remote, settings: Settings, shapes: Shapes, way: Lineage
 
 def find_newest(folder: Path, shapes: Shapes) -> LoadedCheckpoint | None:
     """Another job's newest good checkpoint, in a folder."""
-    source = ForeignFolder(Settings(TrainingPlan("OneDevice"), folder), alone(), folder, looks=True)
-    return first_good(source, alone(), outline(shapes), Lineage())
+    settings = Settings(TrainingPlan("OneDevice", resume_from=str(folder)), Path("nowhere"))
+    return first_good(open_foreign(settings, alone()), alone(), outline(shapes), Lineage())
 
 
-def find_foreign(remote: Remote, settings: Settings, shapes: Shapes) -> LoadedCheckpoint | None:
+def find_foreign(url: str, settings: Settings, shapes: Shapes) -> LoadedCheckpoint | None:
     """Another job's newest good checkpoint."""
-    return first_good(ForeignObjects(settings, alone(), remote, home=None), alone(), outline(shapes), Lineage())
+    there = replace(settings, plan=replace(settings.plan, resume_from=url))
+    return first_good(open_foreign(there, alone()), alone(), outline(shapes), Lineage())

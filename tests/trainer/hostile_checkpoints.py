@@ -312,7 +312,7 @@ def trained(home: Path) -> str:
     """Go on from a checkpoint as a rank does, and save that of step 6. Return from which step it went on."""
     folder = home / "checkpoints"
     settings = Settings(TrainingPlan("OneDevice"), folder, job_uid="uid")
-    trusted = read_lineage(folder, None).trusting("uid")
+    trusted = read_lineage(folder, None).trusts
     layout.clean(folder)
     newest_step(folder, trusted)
     found = newest(folder, SHAPES, trusted=trusted)

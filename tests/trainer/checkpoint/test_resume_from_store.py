@@ -101,9 +101,8 @@ def test_another_job_may_prune_what_is_being_fetched(
 
     monkeypatch.setattr(Remote, "fetch", pruned)
     settings = Settings(first.plan, tmp_path / "checkpoints")
-    remote = Remote(shop.url("first"), shop.endpoint)
     expected = read_manifest(first.checkpoints() / "step-00000006", 6).shapes(MODEL)
-    loaded = find_foreign(remote, settings, expected)
+    loaded = find_foreign(shop.url("first"), settings, expected)
     assert loaded is not None
     assert loaded.manifest.step == 6
 

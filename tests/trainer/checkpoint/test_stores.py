@@ -109,11 +109,11 @@ class Place:
         plan = replace(settings.plan, checkpoint_url=None, resume_from=where)
         other = replace(settings, plan=plan, job_uid="other", checkpoints=self.folder / "other")
         other.checkpoints.mkdir(exist_ok=True)
-        return open_foreign(other, alone())[1]
+        return open_foreign(other, alone())
 
     def found(self, way: Mapping[int, int] | None = None, outline: State = OUTLINE, **settings: int) -> float | None:
         """The number in the tensor that a later attempt goes on from."""
-        state = first_good(self.source(**settings), alone(), outline, Lineage(dict(way or {})))
+        state = first_good(self.source(**settings), alone(), outline, Lineage(dict(way or {}), "uid"))
         return float(state.state.tensors["model/w"][3]) if state else None  # type: ignore[attr-defined]
 
     def files(self, step: int) -> list[Path]:

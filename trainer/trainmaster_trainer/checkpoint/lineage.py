@@ -44,15 +44,15 @@ class Lineage:
     """Lineage holds the step that each attempt went on from."""
 
     resumed: dict[int, int] = field(default_factory=dict)
-    owner: str = field(default="", compare=False, repr=False)  # the uid of the job, where a file says it
+    owner: str = field(default="", compare=False, repr=False)  # the uid of the job
 
     def holds(self, attempt: int, step: int) -> bool:
         """Return whether the state after `step` of `attempt` is on the way to the newest attempt."""
         return all(step <= resumed for later, resumed in self.resumed.items() if later > attempt)
 
-    def trusting(self, job: str) -> Callable[[Origin], bool]:
-        """Return a check that a checkpoint is of no branch that this job gave up. Other jobs' branches are unknown."""
-        return lambda origin: origin.job != job or self.holds(origin.attempt, origin.step)
+    def trusts(self, origin: Origin) -> bool:
+        """Return whether a checkpoint is of no branch that its owner gave up. Other jobs' branches are unknown."""
+        return origin.job != self.owner or self.holds(origin.attempt, origin.step)
 
     @property
     def begun(self) -> int:
@@ -62,16 +62,16 @@ class Lineage:
     def with_attempt(self, attempt: int, step: int) -> Lineage:
         """Return the lineage after `attempt` has gone on from `step`, without entries that no longer limit anything."""
         kept = {other: resumed for other, resumed in self.resumed.items() if other < attempt and resumed < step}
-        return Lineage({**kept, attempt: step})
+        return Lineage({**kept, attempt: step}, self.owner)
 
     @staticmethod
-    def merged(lineages: Iterable[Lineage]) -> Lineage:
-        """Return what the lineages of several folders say together."""
+    def merged(lineages: Iterable[Iterable[tuple[int, int]]], owner: str) -> Lineage:
+        """Return what the lineages of several folders say together: of each its attempts and their steps."""
         found: dict[int, int] = {}
-        for lineage in lineages:
-            for attempt, resumed in lineage.resumed.items():
+        for rows in lineages:
+            for attempt, resumed in rows:
                 found[attempt] = min(resumed, found.get(attempt, resumed))
-        return Lineage(found)
+        return Lineage(found, owner)
 
 
 def read(folder: Path, job: str | None, remote: NamedObjects | None = None) -> Lineage:
@@ -86,26 +86,15 @@ def read(folder: Path, job: str | None, remote: NamedObjects | None = None) -> L
     except OSError as error:
         if error.errno not in NOT_WRITTEN_BY_US:
             raise
-        return Lineage()
+        return Lineage(owner=job or "")
     except ValueError:
-        return Lineage()
-    return Lineage(resumed, owner) if job in (None, owner) else Lineage()
+        return Lineage(owner=job or "")
+    return Lineage(resumed, owner) if job in (None, owner) else Lineage(owner=job or "")
 
 
 def trusting(lineage: Lineage, settings: Settings) -> Callable[[Origin], bool]:
     """Return a check that a checkpoint is of no branch that this job gave up, and none that it is told to doubt."""
-    holds = lineage.trusting(settings.job_uid)
-    return lambda origin: holds(origin) and not settings.doubts(origin.attempt, origin.step)
-
-
-def trusting_owner(folder: Path) -> Callable[[Origin], bool]:
-    """Return a check that a checkpoint is of no branch that the owner of this folder gave up.
-
-    Raises:
-        OSError: it cannot be read now.
-    """
-    lineage = read(folder, job=None)
-    return lineage.trusting(lineage.owner)
+    return lambda origin: lineage.trusts(origin) and not settings.doubts(origin.attempt, origin.step)
 
 
 def write(folder: Path, job: str, lineage: Lineage, remote: NamedObjects | None = None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from trainmaster_trainer.checkpoint.lineage import trusting_owner
+from trainmaster_trainer.checkpoint import lineage
 from trainmaster_trainer.checkpoint.load import newest_step
 from trainmaster_trainer.checkpoint.remote import Remote
 from trainmaster_trainer.errors import ConfigurationError
@@ -41,7 +41,9 @@ def source_of(settings: Settings) -> str:
         name = re.compile(re.escape(job) + (_DATE if is_local else _UID))
         runs = [folder for folder in Path(place).iterdir() if name.fullmatch(folder.name)]
         folders = [folder / _LOCAL for folder in runs if (folder / _LOCAL).is_dir()] if is_local else runs
-        found = [folder for folder in folders if folder != own and newest_step(folder, trusting_owner(folder))]
+        found = [
+            folder for folder in folders if folder != own and newest_step(folder, lineage.read(folder, None).trusts)
+        ]
         saved = {str(one): max(path.stat().st_mtime for path in one.glob("step-*/manifest.json")) for one in found}
         newest = max(saved, key=lambda one: saved[one], default=None)
     if newest is None:

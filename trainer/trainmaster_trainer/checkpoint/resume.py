@@ -16,11 +16,10 @@ from torch import Tensor
 from trainmaster_trainer.checkpoint.checkpointable import Checkpointable
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.manifest_check import check_same_everywhere, check_same_order
-from trainmaster_trainer.checkpoint.other_jobs import FIELD
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores import open_memory, open_store
-from trainmaster_trainer.checkpoint.stores.foreign import ForeignStep, open_foreign
+from trainmaster_trainer.checkpoint.stores.foreign import open_foreign
 from trainmaster_trainer.checkpoint.stores.store import Found_co, Row, Source, Store, Told
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -71,7 +70,7 @@ def resume(settings: Settings, group: Group, training: Checkpointable, dataset: 
     outline = training.outline()
     store = open_store(settings, group)
     lineages = group.gather(sorted(store.lineage().resumed.items()))
-    way = Lineage.merged(Lineage(dict(rows)) for rows in lineages)
+    way = Lineage.merged(lineages, settings.job_uid)
     memory = open_memory(settings, group, training, dataset)
     newest_here = store.newest_step(way)
     news = [newest_here, memory.candidates(outline, way) if memory else [], dataset]
@@ -90,7 +89,9 @@ def resume(settings: Settings, group: Group, training: Checkpointable, dataset: 
     else:
         resumed = _from_checkpoint(store, training, outline, way, settings=settings, group=group, dataset=dataset)
     if resumed.begun != way.begun:
-        way = Lineage()  # it begins anew: an attempt before began with an older one, and saved nothing of its own
+        way = Lineage(
+            owner=way.owner
+        )  # it begins anew: an attempt before began with an older one, and saved nothing of its own
     store.go_on(way.with_attempt(settings.attempt, resumed.step))
     lacking = group.gather(resumed.some_lack)  # no rank trains before the lineage is written
     return replace(resumed, some_lack=any(lacking))
@@ -151,17 +152,10 @@ def _from_checkpoint(
             raise CorruptCheckpointError(problem)
         if not (plan.resume_from or plan.resume_job):
             return Resumed()
-        where, source = open_foreign(settings, group)
-        loaded = first_good(source, group, outline, Lineage())
-        if loaded is None and plan.resume_step is None:
-            raise ConfigurationError(
-                f"{FIELD}: there is no good checkpoint in {where}. Correct the path or take it out."
-            )
+        source = open_foreign(settings, group)
+        loaded = first_good(source, group, outline, way)
         if loaded is None:
-            why = source.problem if isinstance(source, ForeignStep) else "it is not there, or not good"
-            raise ConfigurationError(
-                f"{FIELD}: step {plan.resume_step} in {where} cannot be used: {why}. Name another step."
-            )
+            raise ConfigurationError(group.broadcast(source.why_none(way)))
         training.borrow(loaded.state)
         resumed = Resumed(loaded.manifest.step, begun=loaded.manifest.step)
     if group.is_first:

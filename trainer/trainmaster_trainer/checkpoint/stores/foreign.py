@@ -1,4 +1,7 @@
-"""Foreign is a source of another job's checkpoints (`spec.checkpoint.resumeFrom`), which that job may be pruning."""
+"""Foreign is a source of another job's checkpoints (`spec.checkpoint.resumeFrom`), which that job may be pruning.
+
+One rank finds where they are, when it is asked for candidates. It tells the others so with each.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.folder import FolderSource
 from trainmaster_trainer.checkpoint.stores.object_store import ObjectSource
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
-from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -29,44 +31,57 @@ class ForeignFolder(FolderSource):
 
     @override
     def trusted(self, way: Lineage) -> Trusted:
-        return lineage.trusting_owner(self._folder)
+        return lineage.read(self._folder, None).trusts
 
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         if self._seen is None and self._looks:
+            self._folder = Path(source_of(self._settings))
             self._seen = newest_step(self._folder, self.trusted(way))
         rows = super().candidates(outline, way)
         while not rows and self._looks and (now := newest_step(self._folder, self.trusted(way))) != self._seen:
             self._seen, self._below = now, None
             rows = super().candidates(outline, way)
-        return rows
-
-
-class ForeignStep(FolderSource):
-    """ForeignStep is the one checkpoint of a folder that `resumeFrom.step` names."""
-
-    problem = ""  # why it cannot be used
-
-    @override
-    def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
-        self._expected = outline.model_shapes()
-        return [[self._settings.plan.resume_step]] if self._looks and self._below is None else []
+        return [[*row, str(self._folder)] for row in rows]
 
     @override
     def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
-        loaded = None
+        self._folder = Path(chosen[-1])
+        return super().bring(chosen, told)
+
+    @override
+    def why_none(self, way: Lineage) -> str:
+        return f"{FIELD}: there is no good checkpoint in {self._folder}. Correct the path or take it out."
+
+
+class ForeignStep(ForeignFolder):
+    """ForeignStep is the one checkpoint of a folder that `resumeFrom.step` names."""
+
+    _why = "it is not there, or not good"
+
+    @override
+    def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
+        self._expected, step = outline.model_shapes(), self._settings.plan.resume_step or 0
+        if not self._looks or self._below is not None:
+            return []
+        self._folder = Path(source_of(self._settings))
         try:
-            loaded = read(self._folder, int(chosen[0]), self._expected, lineage.trusting_owner(self._folder))
+            self._mine = read(self._folder, step, self._expected, self.trusted(way))
         except CorruptCheckpointError as bad:
-            self.problem = str(bad)
-        self._below = int(chosen[0])
-        problems = [text for text in self._group.gather(self.problem) if text]
-        self.problem = problems[0] if problems else ""
-        return None if problems else loaded
+            self._why = str(bad)
+            return []
+        return [[step, str(self._folder)]]
+
+    @override
+    def why_none(self, way: Lineage) -> str:
+        step = self._settings.plan.resume_step
+        return f"{FIELD}: step {step} in {self._folder} cannot be used: {self._why}. Name another step."
 
 
 class ForeignObjects(ObjectSource):
     """ForeignObjects looks once more likewise, in an object store."""
+
+    _where = ""
 
     @override
     def look(self, way: Lineage) -> list[SavedCheckpoint]:
@@ -75,33 +90,37 @@ class ForeignObjects(ObjectSource):
 
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
+        if self._group.is_first and not self._where:
+            self._open(source_of(self._settings))
         rows = super().candidates(outline, way)
         if not rows and self._group.is_first:
             now = self.look(way)
             if [one.name for one in now] != self._seen:
                 self._left = None
                 rows = super().candidates(outline, way)
-        return rows
+        return [[*row, self._where] for row in rows]
+
+    def _open(self, where: str) -> None:
+        self._where, self._remote = where, Remote(where, self._settings.plan.checkpoint_endpoint, FIELD)
+
+    @override
+    def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
+        if not self._where:
+            self._open(str(chosen[-1]))
+        return super().bring(chosen[:-1], told)
+
+    @override
+    def why_none(self, way: Lineage) -> str:
+        step = self._settings.plan.resume_step
+        if step is None:
+            return f"{FIELD}: there is no good checkpoint in {self._where}. Correct the path or take it out."
+        return f"{FIELD}: step {step} in {self._where} cannot be used: it is not there, or not good. Name another step."
 
 
-def open_foreign(settings: Settings, group: Group) -> tuple[str, Source[LoadedCheckpoint]]:
-    """Return where `resumeFrom` points to, and the source. All ranks call it together.
-
-    Raises:
-        ConfigurationError: there is no checkpoint of such a job.
-    """
-    found = ("", "")
-    if group.is_first:
-        try:
-            found = source_of(settings), ""
-        except ConfigurationError as error:
-            found = "", str(error)  # raised on all ranks: none may wait for the others
-    where, problem = group.broadcast(found)
-    if problem:
-        raise ConfigurationError(problem)
-    if "://" in where:
-        return where, ForeignObjects(
-            settings, group, Remote(where, settings.plan.checkpoint_endpoint, FIELD), home=None
-        )
-    kind = ForeignFolder if settings.plan.resume_step is None else ForeignStep
-    return where, kind(settings, group, Path(where), looks=group.is_first)
+def open_foreign(settings: Settings, group: Group) -> Source[LoadedCheckpoint]:
+    """Return the source that `resumeFrom` points to. It may be that no such job has a checkpoint."""
+    plan = settings.plan
+    if "://" in (plan.resume_from or plan.checkpoint_url or ""):
+        return ForeignObjects(settings, group, home=None)
+    kind = ForeignFolder if plan.resume_step is None else ForeignStep
+    return kind(settings, group, Path(), looks=group.is_first)

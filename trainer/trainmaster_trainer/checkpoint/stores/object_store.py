@@ -34,8 +34,10 @@ from trainmaster_trainer.settings import Settings
 class ObjectSource(Source[LoadedCheckpoint]):
     """ObjectSource reads checkpoints of an object store: rank 0 looks which there are."""
 
-    def __init__(self, settings: Settings, group: Group, remote: Remote, *, home: Path | None) -> None:
-        self._settings, self._group, self._remote = settings, group, remote
+    _remote: Remote
+
+    def __init__(self, settings: Settings, group: Group, *, home: Path | None) -> None:
+        self._settings, self._group = settings, group
         self._home = home  # where lines of metrics go that are fetched with a checkpoint
         self._expected: Shapes = {}
         self._left: list[SavedCheckpoint] | None = None  # candidates that are not passed over
@@ -76,11 +78,10 @@ class ObjectSource(Source[LoadedCheckpoint]):
 class ObjectStore(ObjectSource, OwnStore):
     """ObjectStore is a store: every rank puts its shard, and rank 0 the manifest."""
 
-    _remote: Remote
-
     def __init__(self, settings: Settings, group: Group, remote: Remote) -> None:
         OwnStore.__init__(self, settings, group, remote)
-        ObjectSource.__init__(self, settings, group, remote, home=self._folder if self.commits else None)
+        self._remote = remote
+        ObjectSource.__init__(self, settings, group, home=self._folder if self.commits else None)
         self._tidies = group.local_rank == 0  # its pod has a folder of its own
         self._committer = Committer(settings, remote, self._retention)
 

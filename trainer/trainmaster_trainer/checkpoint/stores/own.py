@@ -26,7 +26,7 @@ class OwnStore(Store):
 
     def __init__(self, settings: Settings, group: Group, remote: Remote | None = None) -> None:
         self.commits = group.is_first
-        self._settings, self._group, self._remote = settings, group, remote
+        self._settings, self._group, self._objects = settings, group, remote
         self._folder = settings.checkpoints
         self._part = group.rank, group.world_size  # of each checkpoint: the one that this rank writes, of so many
         self._retention = Retention(settings, remote)
@@ -47,9 +47,9 @@ class OwnStore(Store):
 
     @override
     def lineage(self) -> Lineage:
-        return lineage.read(self._folder, self._settings.job_uid, self._remote)
+        return lineage.read(self._folder, self._settings.job_uid, self._objects)
 
     @override
     def go_on(self, way: Lineage) -> None:
         if self.commits:
-            lineage.write(self._folder, self._settings.job_uid, way, self._remote)
+            lineage.write(self._folder, self._settings.job_uid, way, self._objects)

@@ -34,6 +34,9 @@ class Source(Protocol[Found_co]):
     def bring(self, chosen: Row, told: Told) -> Found_co | None:
         """Give it to this rank, verified. None on all ranks, if one of them finds it bad: then it is passed over."""
 
+    def why_none(self, way: Lineage) -> str:
+        """Return why none of what is there can be used; "" if there is nothing. Rank 0 knows, and who looks."""
+
 
 class Store(Source[LoadedCheckpoint], Protocol):
     """Store keeps the checkpoints of one attempt."""
@@ -70,9 +73,6 @@ class Store(Source[LoadedCheckpoint], Protocol):
 
     def newest_step(self, way: Lineage) -> int:
         """Return the newest step whose manifest is whole; 0: there is none, -1: this rank does not look."""
-
-    def why_none(self, way: Lineage) -> str:
-        """Return why none of the checkpoints that are there can be used; "" if there are none."""
 
     def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:
         """Complete the metrics up to `step`, which rank `holder` has in memory; checkpoints reach to step `durable`."""
