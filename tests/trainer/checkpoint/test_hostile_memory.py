@@ -94,12 +94,11 @@ def read(path: Path, data: bytes) -> LoadedSnapshot | None:
     try:
         snapshot = look(path)
         loaded = snapshot.load()
-        snapshot.tensor("pending")
-    except (SlotError, KeyError):
+    except SlotError:
         return None
     for tensor in loaded.tensors.values():  # each byte of it can be read
         tensor.clone()
-    recall._is_sound(snapshot, State(), copied=True)
+    recall._is_sound(snapshot, State(forms=loaded.model_shapes()), copied=True)
     recall.load([snapshot], _Settings())  # type: ignore[arg-type]  # of these it reads no more
     return loaded
 

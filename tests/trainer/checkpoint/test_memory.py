@@ -17,7 +17,7 @@ from trainmaster_trainer.checkpoint.intervals import FREE_SECONDS, interval
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import slots_in
 from trainmaster_trainer.checkpoint.parts import cut
-from trainmaster_trainer.checkpoint.recall import SeenSnapshot, choose
+from trainmaster_trainer.checkpoint.recall import choose
 from trainmaster_trainer.checkpoint.slot import Owner, SlotError, SnapshotSlot, look
 
 from tests.trainer.ranks import Job, NewJob
@@ -231,8 +231,8 @@ def test_a_kill_in_mid_write_never_yields_a_torn_snapshot(tmp_path: Path) -> Non
                 continue
             loaded = snapshot.load()
             values = {float(value) for tensor in loaded.tensors.values() for value in tensor[::999]}
-            assert values == {snapshot.step}
-            assert loaded.scalars == {"step": snapshot.step}
+            assert values == {snapshot.owner.step}
+            assert loaded.scalars == {"step": snapshot.owner.step}
     assert unfinished > 5, "the kills must have met writes"
 
 
@@ -246,10 +246,10 @@ def test_a_slot_takes_over_a_dead_process_file_at_its_first_write_only(tmp_path:
     os.waitpid(child, 0)
     before = old.stat().st_ino
     heir = SnapshotSlot(tmp_path / "attempt-10", owner(10), tensors, 100, heir_to=old)
-    assert look(old).step == 3
+    assert look(old).owner.step == 3
     heir.write(4, {"a": torch.full((500,), 2.0)}, b"{}")
     snapshot = look(heir.path)
-    assert (snapshot.step, snapshot.owner.attempt, heir.path.stat().st_ino) == (4, 10, before)
+    assert (snapshot.owner.step, snapshot.owner.attempt, heir.path.stat().st_ino) == (4, 10, before)
     assert torch.equal(snapshot.load().tensors["a"], torch.full((500,), 2.0))
     assert not old.exists()
 
@@ -261,14 +261,14 @@ def test_what_a_late_process_can_still_write_to_is_not_taken_over(tmp_path: Path
     heir = SnapshotSlot(tmp_path / "attempt-2", owner(2), tensors, 100, heir_to=late.path)
     heir.write(2, tensors, b"{}")
     late.write(7, tensors, b"{}")
-    assert [(look(path).step, look(path).owner.attempt) for path in (late.path, heir.path)] == [(7, 1), (2, 2)]
+    assert [(look(path).owner.step, look(path).owner.attempt) for path in (late.path, heir.path)] == [(7, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("harm", ["short", "layout", "scalars", "magic", "link"])
 def test_a_damaged_slot_is_no_snapshot(tmp_path: Path, harm: str) -> None:
     path = tmp_path / "slot"
     SnapshotSlot(path, owner(), {"a": torch.ones(3)}, 100).write(1, {"a": torch.ones(3)}, b"{}")
-    assert look(path).step == 1
+    assert look(path).owner.step == 1
     data = bytearray(path.read_bytes())
     places = {"layout": 4100, "magic": 0, "scalars": data.index(b"{}", 4096)}
     if harm == "short":
@@ -283,57 +283,63 @@ def test_a_damaged_slot_is_no_snapshot(tmp_path: Path, harm: str) -> None:
         look(path)
 
 
-def half(step: int, rank: int, world_size: int = 2) -> SeenSnapshot:
+def seen(step: int, attempt: int, rank: int, world_size: int, replicated: bool, *part: int, carries: int = -1) -> Owner:
+    """What a rank tells of a snapshot. `part`: which one it is, and of how many, if there are several."""
+    first, parts = part or (0, 1)
+    return Owner("uid", attempt, rank, world_size, replicated, first, parts, carries=carries, step=step)
+
+
+def half(step: int, rank: int, world_size: int = 2) -> Owner:
     """What the first or second rank of a pod of two has kept."""
-    return SeenSnapshot(step, 1, rank, world_size, True, rank, 2)
+    return seen(step, 1, rank, world_size, True, rank, 2)
 
 
 @pytest.mark.parametrize(
     ("held", "chosen"),
     [
         ([[], []], None),
-        ([[SeenSnapshot(5, 1, 0, 2, True)], []], (5, 1)),
-        ([[SeenSnapshot(5, 1, 0, 2, False)], []], None),
-        ([[SeenSnapshot(5, 1, 0, 2, False)], [SeenSnapshot(5, 1, 1, 2, False)]], (5, 1)),
+        ([[seen(5, 1, 0, 2, True)], []], (5, 1)),
+        ([[seen(5, 1, 0, 2, False)], []], None),
+        ([[seen(5, 1, 0, 2, False)], [seen(5, 1, 1, 2, False)]], (5, 1)),
         (
-            [[SeenSnapshot(6, 1, 0, 2, False), SeenSnapshot(5, 1, 0, 2, False)], [SeenSnapshot(5, 1, 1, 2, False)]],
+            [[seen(6, 1, 0, 2, False), seen(5, 1, 0, 2, False)], [seen(5, 1, 1, 2, False)]],
             (5, 1),
         ),
         (
-            [[SeenSnapshot(5, 1, 1, 2, False)], [SeenSnapshot(5, 1, 0, 2, False)]],
+            [[seen(5, 1, 1, 2, False)], [seen(5, 1, 0, 2, False)]],
             (5, 1),
         ),  # each keeps a copy of the other's
         (
             [
-                [SeenSnapshot(6, 1, 0, 3, False), SeenSnapshot(5, 1, 0, 3, False), SeenSnapshot(5, 1, 2, 3, False)],
-                [SeenSnapshot(5, 1, 1, 3, False)],
+                [seen(6, 1, 0, 3, False), seen(5, 1, 0, 3, False), seen(5, 1, 2, 3, False)],
+                [seen(5, 1, 1, 3, False)],
                 [],
             ],
             (5, 1),
         ),
-        ([[SeenSnapshot(6, 1, 0, 2, False, carries=1), SeenSnapshot(5, 1, 0, 2, False, carries=1)], []], (6, 1)),
-        ([[SeenSnapshot(6, 1, 0, 3, False, carries=2)], [], []], None),
-        ([[SeenSnapshot(6, 1, 0, 2, False, carries=1)], [SeenSnapshot(5, 1, 1, 2, False, carries=0)]], (6, 1)),
-        ([[SeenSnapshot(5, 1, 0, 3, False)], [SeenSnapshot(5, 1, 1, 3, False)]], None),
-        ([[SeenSnapshot(6, 1, 0, 2, True), SeenSnapshot(5, 1, 0, 2, True)], [SeenSnapshot(5, 1, 1, 2, True)]], (5, 1)),
+        ([[seen(6, 1, 0, 2, False, carries=1), seen(5, 1, 0, 2, False, carries=1)], []], (6, 1)),
+        ([[seen(6, 1, 0, 3, False, carries=2)], [], []], None),
+        ([[seen(6, 1, 0, 2, False, carries=1)], [seen(5, 1, 1, 2, False, carries=0)]], (6, 1)),
+        ([[seen(5, 1, 0, 3, False)], [seen(5, 1, 1, 3, False)]], None),
+        ([[seen(6, 1, 0, 2, True), seen(5, 1, 0, 2, True)], [seen(5, 1, 1, 2, True)]], (5, 1)),
         (
             [
-                [SeenSnapshot(9, 1, 0, 2, True), SeenSnapshot(8, 1, 0, 2, True), SeenSnapshot(2, 1, 0, 2, True)],
-                [SeenSnapshot(2, 1, 1, 2, True)],
+                [seen(9, 1, 0, 2, True), seen(8, 1, 0, 2, True), seen(2, 1, 0, 2, True)],
+                [seen(2, 1, 1, 2, True)],
             ],
             (9, 1),
         ),
-        ([[SeenSnapshot(5, 2, 0, 1, True), SeenSnapshot(5, 3, 0, 1, True), SeenSnapshot(4, 4, 0, 1, True)]], (5, 3)),
+        ([[seen(5, 2, 0, 1, True), seen(5, 3, 0, 1, True), seen(4, 4, 0, 1, True)]], (5, 3)),
         # Two ranks in one pod, with half of the state each.
         ([[half(6, 0), half(5, 0), half(5, 1), half(4, 1)]] * 2, (5, 1)),
         ([[half(6, 0), half(5, 0), half(4, 1)]] * 2, None),
         # Of a pod with two ranks and one with one, the first has been replaced: all is in the other.
-        ([[], [], [SeenSnapshot(5, 1, 2, 3, True)]], (5, 1)),
+        ([[], [], [seen(5, 1, 2, 3, True)]], (5, 1)),
         ([[half(5, 0, 3), half(5, 1, 3)], [half(5, 0, 3), half(5, 1, 3)], []], (5, 1)),
         ([[half(5, 0, 3)], [half(5, 0, 3)], []], None),
     ],
 )
-def test_what_the_group_can_restore(held: list[list[SeenSnapshot]], chosen: tuple[int, int] | None) -> None:
+def test_what_the_group_can_restore(held: list[list[Owner]], chosen: tuple[int, int] | None) -> None:
     assert choose(held) == chosen
 
 
@@ -360,7 +366,7 @@ def test_ranks_of_one_replica_keep_one_state_among_them(new_job: NewJob) -> None
         sizes[ranks_per_pod] = [look(path) for path in (job.folder / "memory-0").iterdir()]
     (alone, *_), (half, *_) = sizes[1], sizes[2]
     assert (alone.owner.parts, half.owner.parts) == (1, 2)
-    assert alone.owner.model == half.owner.model
+    assert alone.load().model_shapes() == half.load().model_shapes()
     whole, part = alone.load().tensors, half.load().tensors
     weight = next(name for name in whole if name.startswith("model/") and name.endswith("weight"))
     assert part[weight].numel() * 2 == whole[weight].numel()

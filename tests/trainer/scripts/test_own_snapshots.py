@@ -44,12 +44,12 @@ def held(job: Job, pod: int) -> list[Snapshot]:
             found.append(look(path))
         except SlotError:
             continue  # a kill met it
-    return sorted(found, key=lambda one: one.step)
+    return sorted(found, key=lambda one: one.owner.step)
 
 
 def passed_on(job: Job, pod: int) -> list[int]:
     """The steps of those that have what the neighbour gave."""
-    return [one.step for one in held(job, pod) if one.owner.carries >= 0]
+    return [one.owner.step for one in held(job, pod) if one.owner.carries >= 0]
 
 
 def test_a_killed_rank_costs_no_step_however_long_an_exchange_takes(new_job: NewJob) -> None:
@@ -62,7 +62,7 @@ def test_a_killed_rank_costs_no_step_however_long_an_exchange_takes(new_job: New
     running.kill()
     done = min(page.read().step for page in running.pages)
     for pod in (0, 1):
-        steps = [one.step for one in held(job, pod)]
+        steps = [one.owner.step for one in held(job, pod)]
         assert done in steps
         assert len(steps) < 3 or steps[-1] - steps[-2] == 1, steps
         assert passed_on(job, pod)[0] < done, "seldom"
@@ -104,7 +104,7 @@ def test_where_memory_is_short_each_snapshot_waits_for_the_neighbour(new_job: Ne
     fixed = a_job(new_job, "fixed", memory_every=2)
     trained(fixed, until=9)
     for one in (job, fixed):
-        steps = [snapshot.step for snapshot in held(one, 0)]
+        steps = [snapshot.owner.step for snapshot in held(one, 0)]
         assert len(steps) == 2
         assert passed_on(one, 0) == passed_on(one, 1) == steps
     assert steps == [6, 8]
@@ -116,4 +116,4 @@ def test_a_rank_without_room_for_its_snapshot_tells_the_others_in_the_exchange(n
     running = replicated(job, until=8, grows=4)
     assert running.wait() == [0, 0], running.output()
     assert "Snapshots in memory end here" in running.outputs[1].read_text()
-    assert held(job, 0)[-1].step == 4
+    assert held(job, 0)[-1].owner.step == 4

@@ -93,7 +93,7 @@ def test_a_script_of_very_short_steps_is_kept_as_seldom_as_costs_3_percent(new_j
     """A snapshot takes no thirtieth of a step that does nothing."""
     job = dataclasses.replace(a_script(new_job, checkpoint_every=1000), memory=True)
     calls(job, 1, 1, "keeping_scripts:quick", until=400)
-    first, second = sorted(look(path).step for path in (job.folder / "memory-0").iterdir())
+    first, second = sorted(look(path).owner.step for path in (job.folder / "memory-0").iterdir())
     assert second - first > 1
 
 
@@ -101,7 +101,7 @@ def test_a_script_that_tells_of_some_steps_is_kept_after_those(new_job: NewJob) 
     """Whether or not the interval of snapshots divides their numbers."""
     job = dataclasses.replace(a_script(new_job, checkpoint_every=1000, memory_every=3), memory=True)
     calls(job, 1, 1, "keeping_scripts:quick", until=40, stride=7)
-    assert sorted(look(path).step for path in (job.folder / "memory-0").iterdir()) == [28, 35]
+    assert sorted(look(path).owner.step for path in (job.folder / "memory-0").iterdir()) == [28, 35]
 
 
 def test_a_part_of_a_neighbour_that_is_none_is_refused() -> None:

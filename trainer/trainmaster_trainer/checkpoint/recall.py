@@ -21,7 +21,7 @@ from trainmaster_trainer.checkpoint.memory import PENDING, slots_in
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
 from trainmaster_trainer.checkpoint.of_scripts import OWN
 from trainmaster_trainer.checkpoint.parts import Cut
-from trainmaster_trainer.checkpoint.slot import LoadedSnapshot, Owner, SlotError, Snapshot, fingerprint, look
+from trainmaster_trainer.checkpoint.slot import Key, LoadedSnapshot, Owner, SlotError, Snapshot, look
 from trainmaster_trainer.checkpoint.soundness import Oddity, complaint
 from trainmaster_trainer.checkpoint.state import State, dtype_name
 from trainmaster_trainer.group import Group
@@ -29,7 +29,6 @@ from trainmaster_trainer.metric_names import MOST_METRICS
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
-Key = tuple[int, int]  # step, attempt: the newest is the largest
 
 
 @dataclass(frozen=True)
@@ -43,27 +42,7 @@ class Recalled:
     holder: int  # a rank that had it
 
 
-@dataclass(frozen=True)
-class SeenSnapshot:
-    """SeenSnapshot is a snapshot that a rank sees, as it tells the other ranks."""
-
-    step: int
-    attempt: int
-    rank: int
-    world_size: int
-    replicated: bool
-    part: int = 0
-    parts: int = 1
-    dataset: int = 0
-    carries: int = -1  # the rank whose own part it has besides; -1: none
-
-    @property
-    def key(self) -> Key:
-        """Return step and attempt: the newest is the largest."""
-        return self.step, self.attempt
-
-
-def choose(held: list[list[SeenSnapshot]]) -> Key | None:
+def choose(held: list[list[Owner]]) -> Key | None:
     """Return the newest step and attempt that the ranks can restore, given what each sees in memory; None: nothing.
 
     A state that every rank wrote itself comes before one that is newer by a single snapshot and has to be passed on:
@@ -91,7 +70,7 @@ def choose(held: list[list[SeenSnapshot]]) -> Key | None:
     return max([*complete, *replicated], default=None)
 
 
-def _is_whole(found: Sequence[SeenSnapshot | Owner]) -> bool:
+def _is_whole(found: Sequence[Owner]) -> bool:
     return bool(found) and {one.part for one in found} == set(range(found[0].parts))
 
 
@@ -100,7 +79,7 @@ def find_snapshots(settings: Settings, state: State, lineage: Lineage) -> list[S
 
     `state`: of the model and the optimizer as they are now.
     """
-    found, model = [], fingerprint(state.model_shapes())
+    found = []
     before = (settings.rank - settings.local_world_size) % settings.world_size
     for path in slots_in(settings.memory) if settings.memory else ():
         try:
@@ -108,25 +87,27 @@ def find_snapshots(settings: Settings, state: State, lineage: Lineage) -> list[S
         except SlotError:
             continue  # a kill met it in mid-write: there is another
         owner = snapshot.owner
-        same = owner.job == settings.job_uid and (not owner.replicated or owner.model == model)
         near = owner.replicated or owner.rank in (settings.rank, before)  # else it is for another rank to look at
-        on_the_way = lineage.holds(owner.attempt, snapshot.step) and not settings.doubts(owner.attempt)
+        on_the_way = lineage.holds(owner.attempt, owner.step) and not settings.doubts(owner.attempt)
         copied = not owner.replicated and owner.rank != settings.rank
-        if same and near and on_the_way and _is_sound(snapshot, state, copied):
+        if owner.job == settings.job_uid and near and on_the_way and _is_sound(snapshot, state, copied):
             found.append(snapshot)
     return found
 
 
 def _is_sound(snapshot: Snapshot, like: State, copied: bool) -> bool:
-    """Return whether the state and its losses are finite, as far as this rank knows which tensors may be infinite.
+    """Return whether it is of this model and finite, as far as this rank knows which tensors may be infinite.
 
     Of a copy of another rank's (`copied`) it does not know all: that rank looks itself, when it has it back.
     This is checked here and not when the snapshot is taken: a restart can spare the time, and a step cannot.
     """
     try:
-        tensors = snapshot.load().tensors
-    except (OSError, SlotError):
+        loaded = snapshot.load()
+    except SlotError:
         return False
+    if snapshot.owner.replicated and loaded.model_shapes() != like.model_shapes():
+        return False
+    tensors = loaded.tensors
     losses = tensors.pop(PENDING, None)
     if (
         losses is not None
@@ -139,7 +120,7 @@ def _is_sound(snapshot: Snapshot, like: State, copied: bool) -> bool:
     wrong = [complaint(name, tensor, allowed) for name, tensor in tensors.items()]
     problem = next(filter(None, wrong), "" if PENDING in tensors else "its losses are missing")
     if problem:
-        log.warning("The snapshot of step %d in memory is not used: %s.", snapshot.step, problem)
+        log.warning("The snapshot of step %d in memory is not used: %s.", snapshot.owner.step, problem)
     return not problem
 
 
@@ -161,7 +142,7 @@ def load(fitting: list[Snapshot], settings: Settings) -> State | None:
                 raise SlotError(f"the parts of {name} are not those of one tensor")
             base.tensors[name] = torch.cat([one.tensors[name] for one in parts], cut.dimension)
         return State(base.tensors, base.scalars)
-    except (OSError, SlotError) as error:
+    except SlotError as error:
         log.warning("A snapshot in memory cannot be read: %s.", error)
         return None
 
@@ -181,7 +162,7 @@ def _fit(loaded: list[LoadedSnapshot], name: str, cut: Cut) -> bool:
     return begin == cut.length
 
 
-def pending(key: Key, mine: list[Snapshot], held: list[list[SeenSnapshot]], rank: int) -> tuple[Tensor, ...]:
+def pending(key: Key, mine: list[Snapshot], held: list[list[Owner]], rank: int) -> tuple[Tensor, ...]:
     """Return losses for this rank to keep. Each earlier rank's go to the same rank, or to the lowest that sees them."""
     seen: dict[int, list[int]] = {}
     for viewer, rows in enumerate(held):
@@ -189,14 +170,14 @@ def pending(key: Key, mine: list[Snapshot], held: list[list[SeenSnapshot]], rank
             if one.key == key:
                 seen.setdefault(one.rank, []).append(viewer)
     here = {old for old, viewers in seen.items() if rank == (old if old in viewers else viewers[0])}
-    return tuple(readable(PENDING, [one for one in mine if one.key == key and one.owner.rank in here]))
+    return tuple(readable(PENDING, [one for one in mine if one.owner.key == key and one.owner.rank in here]))
 
 
 def readable(name: str, snapshots: list[Snapshot]) -> Iterator[Tensor]:
     """Yield the tensor of this name of each snapshot that has it and can be read."""
     for snapshot in snapshots:
-        with suppress(OSError, SlotError, KeyError):
-            yield snapshot.tensor(name)  # no view, which would keep the file from being inherited
+        with suppress(SlotError, KeyError):
+            yield snapshot.load().tensors[name].clone()  # no view, which would keep the file from being inherited
 
 
 def spread(here: State | None, holder: int, group: Group) -> State:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, joined
-from trainmaster_trainer.checkpoint.recall import Key, SeenSnapshot, readable, spread
-from trainmaster_trainer.checkpoint.slot import SlotError, Snapshot, open_page
+from trainmaster_trainer.checkpoint.recall import readable, spread
+from trainmaster_trainer.checkpoint.slot import Key, Owner, SlotError, Snapshot, new_page
 from trainmaster_trainer.checkpoint.slot_copies import receive, send
 from trainmaster_trainer.checkpoint.soundness import Allowed
 from trainmaster_trainer.checkpoint.state import State
@@ -28,7 +28,7 @@ BROUGHT = 9  # the number of a slot that no rank writes
 
 
 def restored(
-    key: Key, here: State | None, lacking: list[bool], held: list[list[SeenSnapshot]], mine: list[Snapshot], *,
+    key: Key, here: State | None, lacking: list[bool], held: list[list[Owner]], mine: list[Snapshot], *,
     allowed: Allowed, group: Group,
 ) -> State | None:  # fmt: skip
     """Return this rank's state, if each rank that has lost its own finds it at a neighbour. All ranks call it together.
@@ -42,7 +42,7 @@ def restored(
     base = spread(here, lacking.index(False), group)
     problem = ""
     for rank in lost:
-        carrying = [one for one in mine if one.key == key and one.owner.carries == rank]
+        carrying = [one for one in mine if one.owner.key == key and one.owner.carries == rank]
         blob = next(readable(NEIGHBOUR, carrying), None) if group.rank == keepers[rank] else None
         length = group.broadcast(0 if blob is None else blob.numel(), keepers[rank])
         blob = torch.empty(length, dtype=torch.uint8) if blob is None else blob
@@ -55,9 +55,7 @@ def restored(
     return None if any(group.gather(problem)) else here
 
 
-def bring_back(
-    key: Key, held: list[list[SeenSnapshot]], mine: list[Snapshot], settings: Settings, group: Group
-) -> list[int]:
+def bring_back(key: Key, held: list[list[Owner]], mine: list[Snapshot], settings: Settings, group: Group) -> list[int]:
     """Put copies of lost snapshots back where they were; return the ranks that had lost them. All ranks call it."""
     seen = [[one.rank for one in rows if one.key == key and not one.replicated] for rows in held]
     keepers = {rank: next((one for one, ranks in enumerate(seen) if rank in ranks), -1) for rank in range(len(held))}
@@ -66,12 +64,12 @@ def bring_back(
     def make(length: int) -> mmap.mmap:
         if settings.memory is None:
             raise OSError(errno.ENOENT, "there is no folder in memory")
-        return open_page(settings.memory / f"{settings.run_key}.rank-{group.rank}.slot-{BROUGHT}", length)[0]
+        return new_page(settings.memory / f"{settings.run_key}.rank-{group.rank}.slot-{BROUGHT}", length)
 
     sent: list[Any] = []
     for rank in lost:
         if group.rank == keepers[rank]:
-            path = next(one.path for one in mine if one.key == key and one.owner.rank == rank)
+            path = next(one.path for one in mine if one.owner.key == key and one.owner.rank == rank)
             sent += send(torch.from_file(str(path), size=path.stat().st_size, dtype=torch.uint8), rank, group)
         elif group.rank == rank and (problem := receive(keepers[rank], group, make)):
             log.warning("The snapshot of step %d that another rank keeps is not used: %s.", key[0], problem)

@@ -17,8 +17,6 @@ write.
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import math
 import mmap
 import os
@@ -26,9 +24,8 @@ import struct
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,11 +34,12 @@ from trainmaster.wire.files import open_to_read
 
 from trainmaster_trainer.checkpoint.parts import Cut
 from trainmaster_trainer.checkpoint.pinned import copy_all, pin_for
-from trainmaster_trainer.checkpoint.slot_layout import ALIGNED, SlotError, TensorPlace, from_text, parse, to_text
-from trainmaster_trainer.checkpoint.state import MODEL, Shapes, dtype_name
+from trainmaster_trainer.checkpoint.slot_layout import ALIGNED, SlotError, TensorPlace, from_text, to_text
+from trainmaster_trainer.checkpoint.state import MODEL, State, dtype_name
 
 __all__ = ["SlotError"]
 Signature = tuple[tuple[str, torch.Size, torch.dtype], ...]
+Key = tuple[int, int]  # step, attempt: the newest is the largest
 _HEAD = struct.Struct("<8sQQQIQIQ")  # magic, mark, length of the layout, room for scalars, checksums and length, mark
 _MAGIC = b"TMslot05"
 MARK = slice(8, 16)
@@ -66,15 +64,14 @@ class Owner:
     replicated: bool  # any rank can go on from it
     part: int = 0  # of a state that several ranks of one replica keep together (parts.py)
     parts: int = 1
-    model: str = ""  # `fingerprint` of what it holds of a model
     dataset: int = 0  # how many samples there were; 0: not known
     carries: int = -1  # the rank whose own part it keeps besides (neighbours.py), once it has it; -1: none
+    step: int = -1  # after which what lies there was taken: of this the head of the file tells
 
-
-def fingerprint(shapes: Shapes) -> str:
-    """Return a hash that is equal for models whose tensors have the same names, dtypes and shapes."""
-    text = json.dumps([(name, dtype, *shape) for name, (dtype, shape) in sorted(shapes.items())])
-    return hashlib.sha256(text.encode()).hexdigest()
+    @property
+    def key(self) -> Key:
+        """Return step and attempt: the newest is the largest."""
+        return self.step, self.attempt
 
 
 class SnapshotSlot:
@@ -99,7 +96,6 @@ class SnapshotSlot:
         self.path = path
         self.signature = signature(tensors)
         places, length = _place(tensors, cuts or {})
-        owner = replace(owner, model=fingerprint(_model_shapes(places)))
         layout = codec.encode(owner) + b"\n" + to_text(places)
         self._scalars = PAGE + len(layout)
         self._room = room
@@ -151,7 +147,7 @@ def open_page(path: Path, length: int, heir_to: Path | None = None) -> tuple[mma
         OSError: there is not enough memory.
     """
     inherited = _inherit(heir_to, length) if heir_to else None
-    page = inherited or _map(path, length)
+    page = inherited or new_page(path, length)
     with suppress(OSError):  # an older kernel
         page.madvise(_POPULATE_WRITE)
     return page, inherited is not None
@@ -188,60 +184,30 @@ class Snapshot:
     head: Head
     owner: Owner
 
-    @property
-    def step(self) -> int:
-        """Return the step after which it was taken."""
-        return self.head.step
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """Return step and attempt: the newest is the largest."""
-        return self.step, self.owner.attempt
-
     def load(self) -> LoadedSnapshot:
         """Return its content: views of private pages, valid as long as they are referenced.
 
         Raises:
             SlotError: it is not whole any more.
         """
-        page, data, places, text = self._open()
-        tensors = {name: _view(page, data, at) for name, at in places.items()}
-        scalars = parse(text, "its scalars cannot be read")
-        return LoadedSnapshot(tensors, scalars, {name: at.cut for name, at in places.items() if at.cut})
-
-    def tensor(self, name: str) -> Tensor:
-        """Return a copy of one of its tensors.
-
-        Raises:
-            KeyError: it has none of this name.
-            SlotError: it is not whole any more.
-        """
-        page, data, places, _ = self._open()
-        return _view(page, data, places[name]).clone()
-
-    def _open(self) -> tuple[mmap.mmap, int, dict[str, TensorPlace], bytes]:
-        """Return the mapped file, where in it the tensors begin, where each lies from there on, and the scalars."""
-        try:
-            with os.fdopen(open_to_read(self.path), "rb", buffering=0) as file:
-                page = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        except ValueError as error:  # an empty file
-            raise SlotError(str(error)) from None
+        page = _mapped(self.path)
         head, layout, text = _read(page)
         if head != self.head:
             raise SlotError("it has changed")
-        places = from_text(layout.partition(b"\n")[2])
-        if fingerprint(_model_shapes(places)) != self.owner.model:
-            raise SlotError("it holds another model than it says")
-        return page, _round(PAGE + head.layout_length + head.room, PAGE), places, text
+        places, scalars = from_text(layout.partition(b"\n")[2], text)
+        data = _round(PAGE + head.layout_length + head.room, PAGE)
+        tensors = {name: _view(page, data, at) for name, at in places.items()}
+        cuts = {name: at.cut for name, at in places.items() if at.cut}
+        forms = {name: (at.dtype, at.cut.whole(at.shape) if at.cut else at.shape) for name, at in places.items()}
+        model = {name: form for name, form in forms.items() if name.startswith(MODEL)}
+        return LoadedSnapshot(tensors, scalars, whole=model, cuts=cuts)
 
 
-@dataclass(frozen=True)
-class LoadedSnapshot:
+@dataclass
+class LoadedSnapshot(State):
     """LoadedSnapshot is the content of a snapshot. `cuts`: which of the tensors are parts of larger ones."""
 
-    tensors: dict[str, Tensor]
-    scalars: dict[str, Any]
-    cuts: dict[str, Cut]
+    cuts: dict[str, Cut] = field(default_factory=dict)
 
 
 def look(path: Path) -> Snapshot:
@@ -250,7 +216,7 @@ def look(path: Path) -> Snapshot:
     Raises:
         SlotError: no whole snapshot does.
     """
-    with _map_to_read(path) as page:
+    with _mapped(path) as page:
         head, layout, _ = _read(page)
     try:
         owner = codec.decode(Owner, layout.partition(b"\n")[0][:_MOST_OWNER])
@@ -262,16 +228,16 @@ def look(path: Path) -> Snapshot:
         raise SlotError("its attempt or its number of samples cannot be")
     if not -1 <= owner.carries < owner.world_size:
         raise SlotError("the rank that it keeps a part of cannot be")
-    if head.given != head.step + 1:
-        owner = replace(owner, carries=-1)
-    return Snapshot(path, head, owner)
+    carries = owner.carries if head.given == head.step + 1 else -1
+    return Snapshot(path, head, replace(owner, carries=carries, step=head.step))
 
 
-def _map_to_read(path: Path) -> mmap.mmap:
+def _mapped(path: Path) -> mmap.mmap:
+    """Return private memory of what is in a file."""
     try:
         with os.fdopen(open_to_read(path), "rb", buffering=0) as file:
-            return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    except (OSError, ValueError) as error:
+            return mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    except (OSError, ValueError) as error:  # it may be empty
         raise SlotError(str(error)) from None
 
 
@@ -296,7 +262,7 @@ def _read(page: mmap.mmap) -> tuple[Head, bytes, bytes]:
 def step_of(path: Path) -> int:
     """Return the step of the snapshot in a file; -1 where none is whole."""
     try:
-        with _map_to_read(path) as page:
+        with _mapped(path) as page:
             return _read(page)[0].step
     except SlotError:
         return -1
@@ -310,15 +276,12 @@ def _place(tensors: Mapping[str, Tensor], cuts: Mapping[str, Cut]) -> tuple[dict
     return places, position
 
 
-def _model_shapes(places: Mapping[str, TensorPlace]) -> Shapes:
-    return {
-        name: (at.dtype, at.cut.whole(at.shape) if at.cut else at.shape)
-        for name, at in places.items()
-        if name.startswith(MODEL)
-    }
+def new_page(path: Path, length: int) -> mmap.mmap:
+    """Return writable memory for a new file.
 
-
-def _map(path: Path, length: int) -> mmap.mmap:
+    Raises:
+        OSError: there is not enough memory.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, length)

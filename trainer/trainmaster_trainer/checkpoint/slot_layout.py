@@ -40,16 +40,17 @@ def to_text(places: Mapping[str, TensorPlace]) -> bytes:
     return json.dumps(rows, separators=(",", ":")).encode()
 
 
-def from_text(text: bytes) -> dict[str, TensorPlace]:
-    """Parse the layout. With thousands of tensors a general decoder would take most of the time of a restart."""
-    rows = parse(text, "its layout cannot be read").items()
+def from_text(layout: bytes, scalars: bytes) -> tuple[dict[str, TensorPlace], dict[str, Any]]:
+    """Parse layout and scalars. With thousands of tensors a general decoder would take most of a restart's time."""
     try:
+        plain: dict[str, Any] = bounded_json.parse(scalars, _MOST_VALUES, _MOST_TENSORS)
         places = {
             name: TensorPlace(dtype, tuple(shape), start, Cut(*cut) if cut else None)
-            for name, (dtype, shape, start, cut) in rows
+            for name, (dtype, shape, start, cut) in bounded_json.parse(layout, _MOST_VALUES, _MOST_TENSORS).items()
         }
-    except (TypeError, ValueError) as error:
-        raise SlotError(f"its layout cannot be read: {error}") from None
+        plain.items()
+    except (TypeError, ValueError, AttributeError) as error:
+        raise SlotError(f"its layout or its scalars cannot be read: {error}") from None
     for at in places.values():
         numbers, cut = [at.start, *at.shape, *(at.cut or ())], at.cut
         # None is negative, or beyond any file's size.
@@ -62,16 +63,4 @@ def from_text(text: bytes) -> dict[str, TensorPlace]:
         )
         if not is_possible:
             raise SlotError("its layout has a tensor that cannot be")
-    return places
-
-
-def parse(text: bytes, problem: str) -> dict[str, Any]:
-    """Return a JSON object, of no more values than a large model has."""
-    try:
-        bounded_json.check_weight(text, _MOST_VALUES, _MOST_TENSORS)
-        plain = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SlotError(f"{problem}: {error}") from None
-    if not isinstance(plain, dict):
-        raise SlotError(f"{problem}: it is no object")
-    return plain
+    return places, plain

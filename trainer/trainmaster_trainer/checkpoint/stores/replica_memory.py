@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainmaster.wire import codec
 from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import recall, rejoin
@@ -12,8 +13,8 @@ from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.manifest_check import check_same_dataset
 from trainmaster_trainer.checkpoint.memory import PENDING
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
-from trainmaster_trainer.checkpoint.recall import Recalled, SeenSnapshot
-from trainmaster_trainer.checkpoint.slot import Snapshot
+from trainmaster_trainer.checkpoint.recall import Recalled
+from trainmaster_trainer.checkpoint.slot import Owner, Snapshot
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
 from trainmaster_trainer.group import Group
@@ -37,18 +38,12 @@ class ReplicaMemory(Source[Recalled]):
         self.like, self.way = outline, way
         if self.mine is None:
             self.mine = recall.find_snapshots(self.settings, outline, way)
-        return [
-            (
-                one.step, one.owner.attempt, one.owner.rank, one.owner.world_size, one.owner.replicated, one.owner.part,
-                one.owner.parts, one.owner.dataset, one.owner.carries,
-            )
-            for one in self.mine
-        ]  # fmt: skip
+        return [[one.owner.step, codec.to_plain(one.owner)] for one in self.mine]
 
     @override
     def choose(self, told: Told) -> Row | None:
         """Return step and attempt of the newest state that memory has for the whole group."""
-        return recall.choose(_held(told))
+        return recall.choose([[Owner(**plain) for _, plain in rows] for rows in told])
 
     @override
     def why_none(self, way: Lineage) -> str:
@@ -62,7 +57,7 @@ class ReplicaMemory(Source[Recalled]):
         Raises:
             ConfigurationError: it was reached with another number of samples.
         """
-        held, key = _held(told), (int(chosen[0]), int(chosen[1]))
+        held, key = [[Owner(**plain) for _, plain in rows] for rows in told], (int(chosen[0]), int(chosen[1]))
         mine, self.mine = self.mine or [], []
         there = [one for rows in held for one in rows if one.key == key]
         check_same_dataset(key[0], there[0].dataset, self.dataset)
@@ -71,7 +66,7 @@ class ReplicaMemory(Source[Recalled]):
             held[rank] += [one for one in there if one.rank == rank]
         if self.group.rank in lost:
             mine = recall.find_snapshots(self.settings, self.like, self.way)
-        state = recall.load([one for one in mine if one.key == key], self.settings)
+        state = recall.load([one for one in mine if one.owner.key == key], self.settings)
         pending = recall.pending(key, mine, held, self.group.rank)
         lacking = self.group.gather(state is None)
         if all(lacking):
@@ -88,7 +83,3 @@ class ReplicaMemory(Source[Recalled]):
             return None
         tensors = {name: one for name, one in state.tensors.items() if name not in (PENDING, NEIGHBOUR)}
         return Recalled(*key, State(tensors, state.scalars), pending, holder)
-
-
-def _held(told: Told) -> list[list[SeenSnapshot]]:
-    return [[SeenSnapshot(*row) for row in rows] for rows in told]
