@@ -18,7 +18,7 @@ from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.manifest_check import check_same_everywhere, check_same_order
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import State
-from trainmaster_trainer.checkpoint.stores import open_memory, open_store
+from trainmaster_trainer.checkpoint.stores import open_memory
 from trainmaster_trainer.checkpoint.stores.foreign import open_foreign
 from trainmaster_trainer.checkpoint.stores.store import Found_co, Row, Source, Store, Told
 from trainmaster_trainer.errors import ConfigurationError
@@ -56,10 +56,10 @@ class Resumed:
         return 0 if self.is_borrowed and self.step == self.begun else self.step
 
 
-def resume(settings: Settings, group: Group, training: Checkpointable, dataset: int = 0) -> Resumed:
+def resume(store: Store, settings: Settings, group: Group, training: Checkpointable, dataset: int = 0) -> Resumed:
     """Bring the training to where it stood, and write down from where this attempt goes on.
 
-    `dataset`: how many samples it has; 0 where that is not known.
+    `store`: of the job's own checkpoints. `dataset`: how many samples it has; 0 where that is not known.
 
     Raises:
         ConfigurationError: the checkpoint is another model's, `resumeFrom` has none, or the samples are not those of
@@ -68,7 +68,6 @@ def resume(settings: Settings, group: Group, training: Checkpointable, dataset: 
         OSError: the object store does not answer.
     """
     outline = training.outline()
-    store = open_store(settings, group)
     lineages = group.gather(sorted(store.lineage().resumed.items()))
     way = Lineage.merged(lineages, settings.job_uid)
     memory = open_memory(settings, group, training, dataset)

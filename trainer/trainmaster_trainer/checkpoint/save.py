@@ -79,10 +79,10 @@ class Saver:
     def __init__(self, settings: Settings, group: Group, dataset: int = 0) -> None:
         self._settings, self._group = settings, group
         self.dataset = dataset  # how many samples it has; 0: not known here
-        self._store = open_store(settings, group)
-        self._writers = Writers(group, alone=not self._store.shared)
+        self.store = open_store(settings, group)  # this attempt has it for all that it does there
+        self._writers = Writers(group, alone=not self.store.shared)
         self._copier = Copier()
-        self._page = _page(settings) if self._store.commits else None
+        self._page = _page(settings) if self.store.commits else None
         self._thread: threading.Thread | None = None
         self.last = SaveOutcome()  # of the save that ended last
         self.committed_step = 0  # of the newest checkpoint, as far as this rank knows
@@ -94,7 +94,7 @@ class Saver:
             ConfigurationError: this process may not write there.
         """
         try:
-            self._store.fence()
+            self.store.fence()
         except (PermissionError, NotADirectoryError, FileExistsError) as error:
             raise ConfigurationError(
                 f"spec.checkpoint.storage: {error}. The trainer's user must be able to write there."
@@ -134,7 +134,7 @@ class Saver:
         self.wait(needed=False)
         self.check()
         began = time.monotonic()
-        if not self._store.writes:
+        if not self.store.writes:
             self._writers.collect(state, lambda _: {})
             return
         tensors = self._writers.collect(state, lambda mine: self._copier.begin(mine, settled))
@@ -158,7 +158,7 @@ class Saver:
 
     def _of_all(self, own: Any) -> list[Any]:
         """Return what all ranks know of their saves; those that write one checkpoint together know the same."""
-        return [own] if self._store.shared else self._group.gather(own)
+        return [own] if self.store.shared else self._group.gather(own)
 
     def wait(self, needed: bool = True) -> None:
         """Wait for the save that is under way.
@@ -168,8 +168,8 @@ class Saver:
             SupersededError, PlaceTakenError: a later attempt has begun, or another job in this folder.
         """
         self._join()
-        if self._store.over is not None:
-            raise self._store.over
+        if self.store.over is not None:
+            raise self.store.over
         if self.last.problem and needed:
             raise SaveFailedError(self.last.problem)
 
@@ -244,7 +244,7 @@ class Saver:
         try:
             with self._writers.one_save():
                 self._writers.put(self._writers.rank, self._copy_and_write(step, tensors))
-                if self._store.commits:
+                if self.store.commits:
                     problem, refused, record = self._commit(step, scalars, began, before_commit)
                     self._writers.put(OUTCOME, [problem, refused])
                 problem, refused = self._writers.get(OUTCOME, 0)
@@ -260,7 +260,7 @@ class Saver:
             self.committed_step = step
         if self._page:
             self._page.write_problem(step, problem)
-        self._store.prune(step, failed=bool(problem))
+        self.store.prune(step, failed=bool(problem))
 
     def _copy_and_write(self, step: int, tensors: dict[str, Tensor]) -> dict[str, Any]:
         """Write each tensor as soon as it is copied; return the report. Never raises: all ranks wait for it."""
@@ -277,7 +277,7 @@ class Saver:
             return {"problem": problem_of(error, self._group.rank)}
 
     def _write(self, step: int, tensors: dict[str, Tensor]) -> ShardRecord:
-        with self._store.begin(step) as path:
+        with self.store.begin(step) as path:
             return write_shard(path, tensors, self._copier.arrived, self._copier.image, self._writers.allowed)
 
     def _commit(
@@ -311,7 +311,7 @@ class Saver:
                 seconds=round(time.monotonic() - began, 3),
             )
             before_commit()
-            self._store.commit(step, made)
+            self.store.commit(step, made)
         except (SupersededError, PlaceTakenError) as error:
             return str(error), False, None
         except Exception as error:  # noqa: BLE001 (whatever it was)

@@ -98,7 +98,7 @@ class _Keeper:
         self._kept = Carried(self._objects, self._measures.evaluations, None, None)
         self._saver = Saver(settings, group)
         self._saver.prepare()
-        resumed = resume(settings, group, self._kept)
+        resumed = resume(self._saver.store, settings, group, self._kept)
         self._saver.go_on_from(resumed.durable_step)
         # Nothing waits in a snapshot on a CPU: a busy machine makes the steps longer, and is no reason for fewer.
         clock = time.thread_time if group.device.type == "cpu" else time.perf_counter

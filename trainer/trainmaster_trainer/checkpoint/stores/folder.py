@@ -106,6 +106,11 @@ class Folder(FolderSource, OwnStore):
             self._retention.prune_folder(step)
 
     @override
+    def go_on(self, way: Lineage) -> None:
+        super().go_on(way)
+        self._below = self._mine = None
+
+    @override
     def newest_step(self, way: Lineage) -> int:
         """Return the newest step whose manifest is whole."""
         return load.newest_step(self._folder, self.trusted(way)) if self.commits else -1

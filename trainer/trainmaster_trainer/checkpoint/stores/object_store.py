@@ -142,6 +142,11 @@ class ObjectStore(ObjectSource, OwnStore):
                 self._committer.tidy()
 
     @override
+    def go_on(self, way: Lineage) -> None:
+        super().go_on(way)
+        self._left = None
+
+    @override
     def newest_step(self, way: Lineage) -> int:
         """Return the newest step that is committed."""
         if not self.commits:

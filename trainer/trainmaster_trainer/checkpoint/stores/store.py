@@ -69,7 +69,7 @@ class Store(Source[LoadedCheckpoint], Protocol):
         """Return from which step each attempt has gone on."""
 
     def go_on(self, way: Lineage) -> None:
-        """Write the lineage, if this rank commits."""
+        """Write the lineage, if this rank commits, and forget what was passed over: there may be one more resume."""
 
     def newest_step(self, way: Lineage) -> int:
         """Return the newest step whose manifest is whole; 0: there is none, -1: this rank does not look."""

@@ -78,9 +78,8 @@ class CheckpointWriter:
         """Go on from the newest checkpoint, if there is one."""
         if self._writes:
             self._saver = self._open_saver()
-            resumed = resume(
-                self._settings, self._peer.member.alone(), _Resumable(self._peer, self._evaluations), self._peer.dataset
-            )
+            training, store = _Resumable(self._peer, self._evaluations), self._saver.store
+            resumed = resume(store, self._settings, self._peer.member.alone(), training, self._peer.dataset)
             self._saved, self._is_borrowed = resumed.step, resumed.is_borrowed
             self._saver.go_on_from(resumed.durable_step)
         else:
