@@ -200,6 +200,26 @@ def test_an_attempt_that_was_superseded_makes_nothing_visible(place: Place) -> N
 
 
 @where_it_writes
+def test_who_is_set_back_once_more_sees_what_was_saved_meanwhile(place: Place) -> None:
+    """A store is opened once for an attempt, which may resume several times (a parameter server that lost a shard)."""
+    store = open_store(place.settings(9), alone())
+    for step in (10, 30):
+        place.save(step)
+        (file,) = place.files(step)
+        damaged = file.read_bytes()
+        with file.open("r+b") as data:
+            data.truncate(40)
+        first_good(store, alone(), OUTLINE, Lineage())
+        store.go_on(Lineage())
+        with file.open("r+b") as data:
+            data.write(damaged)
+        found = first_good(store, alone(), OUTLINE, Lineage())
+        assert found is not None
+        assert found.manifest.step == step
+        store.go_on(Lineage())
+
+
+@where_it_writes
 def test_as_many_stay_as_are_to_be_kept(place: Place) -> None:
     place.keep = 2
     place.save(10, 20, 30)

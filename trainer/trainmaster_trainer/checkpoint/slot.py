@@ -29,7 +29,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from trainmaster.wire import codec
+from trainmaster.wire import bounded_json, codec
 from trainmaster.wire.files import open_to_read
 
 from trainmaster_trainer.checkpoint.parts import Cut
@@ -219,7 +219,7 @@ def look(path: Path) -> Snapshot:
     with _mapped(path) as page:
         head, layout, _ = _read(page)
     try:
-        owner = codec.decode(Owner, layout.partition(b"\n")[0][:_MOST_OWNER])
+        owner = codec.from_plain(Owner, bounded_json.parse(layout.partition(b"\n")[0][:_MOST_OWNER], _MOST_OWNER, 1))
     except ValueError as error:
         raise SlotError(str(error)) from None
     if not (0 <= owner.rank < owner.world_size <= _MOST_RANKS and 0 <= owner.part < owner.parts <= _MOST_RANKS):

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import torch
 from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import layout, lineage, load, unusable
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, Trusted, read
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, read
 from trainmaster_trainer.checkpoint.manifest_check import Manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.retention import bests_of
@@ -36,16 +35,13 @@ class FolderSource(Source[LoadedCheckpoint]):
         self._below: int | None = None  # candidates of this step and later ones are passed over
         self._mine: LoadedCheckpoint | None = None
 
-    def trusted(self, way: Lineage) -> Trusted:
-        """Return a check that a checkpoint is of no branch that was given up, and none to doubt."""
-        return lineage.trusting(way, self._settings)
-
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         """Return the step of the newest checkpoint that this rank, which looks, finds good."""
         self._expected = outline.model_shapes()
         if self._looks:
-            self._mine = load.newest(self._folder, self._expected, self._below, self.trusted(way))
+            trusted = lineage.trusting(way, self._settings)
+            self._mine = load.newest(self._folder, self._expected, self._below, trusted)
         return [[self._mine.manifest.step]] if self._mine else []
 
     @override
@@ -58,7 +54,7 @@ class FolderSource(Source[LoadedCheckpoint]):
                 loaded = read(self._folder, step, self._expected)
             except CorruptCheckpointError as bad:
                 log.warning("Checkpoint of step %d: %s.", step, bad)
-        lacking = int(self._group.sum(torch.tensor([int(loaded is None)]))[0])
+        lacking = sum(self._group.gather(loaded is None))
         if not lacking:
             return loaded
         log.warning(
@@ -113,12 +109,12 @@ class Folder(FolderSource, OwnStore):
     @override
     def newest_step(self, way: Lineage) -> int:
         """Return the newest step whose manifest is whole."""
-        return load.newest_step(self._folder, self.trusted(way)) if self.commits else -1
+        return load.newest_step(self._folder, lineage.trusting(way, self._settings)) if self.commits else -1
 
     @override
     def why_none(self, way: Lineage) -> str:
         """Return why none of the checkpoints can be used."""
-        return unusable.problem_of(self._settings, self.trusted(way)) if self.commits else ""
+        return unusable.problem_of(self._settings, lineage.trusting(way, self._settings)) if self.commits else ""
 
     @override
     def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:

@@ -6,13 +6,14 @@ One rank finds where they are, when it is asked for candidates. It tells the oth
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import fetch, lineage
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, Trusted, newest_step, read
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, newest_step, read
 from trainmaster_trainer.checkpoint.other_jobs import FIELD, source_of
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import Remote, SavedCheckpoint
@@ -30,18 +31,22 @@ class ForeignFolder(FolderSource):
     _seen: int | None = None
 
     @override
-    def trusted(self, way: Lineage) -> Trusted:
-        return lineage.read(self._folder, None).trusts
-
-    @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
-        if self._seen is None and self._looks:
+        if not self._looks:
+            return super().candidates(outline, way)
+        if self._seen is None:
             self._folder = Path(source_of(self._settings))
-            self._seen = newest_step(self._folder, self.trusted(way))
-        rows = super().candidates(outline, way)
-        while not rows and self._looks and (now := newest_step(self._folder, self.trusted(way))) != self._seen:
+        theirs = lineage.read(self._folder, None)
+        if self._seen is None:
+            self._seen = newest_step(self._folder, theirs.trusts)
+        rows = super().candidates(outline, theirs)
+        while not rows:
+            theirs = lineage.read(self._folder, None)
+            now = newest_step(self._folder, theirs.trusts)
+            if now == self._seen:
+                break
             self._seen, self._below = now, None
-            rows = super().candidates(outline, way)
+            rows = super().candidates(outline, theirs)
         return [[*row, str(self._folder)] for row in rows]
 
     @override
@@ -66,7 +71,7 @@ class ForeignStep(ForeignFolder):
             return []
         self._folder = Path(source_of(self._settings))
         try:
-            self._mine = read(self._folder, step, self._expected, self.trusted(way))
+            self._mine = read(self._folder, step, self._expected, lineage.read(self._folder, None).trusts)
         except CorruptCheckpointError as bad:
             self._why = str(bad)
             return []
@@ -123,4 +128,5 @@ def open_foreign(settings: Settings, group: Group) -> Source[LoadedCheckpoint]:
     if "://" in (plan.resume_from or plan.checkpoint_url or ""):
         return ForeignObjects(settings, group, home=None)
     kind = ForeignFolder if plan.resume_step is None else ForeignStep
-    return kind(settings, group, Path(), looks=group.is_first)
+    # What this job doubts is its own.
+    return kind(replace(settings, resume_before=None), group, Path(), looks=group.is_first)
