@@ -70,3 +70,28 @@ def test_what_is_told_of_numpys_generator_is_what_numpy_says() -> None:
         told, said = Generators.now().numpy, numpys.get_state()
         assert (told[0], *told[2:]) == (said[0], *said[2:])
         assert np.array_equal(told[1], said[1])
+
+
+def test_what_is_told_of_the_other_generators_is_what_they_say() -> None:
+    """Likewise, and the same object again where nothing was drawn: nothing is compared number by number."""
+    own = random.Random(5)  # noqa: S311 (no secret)
+    before = random.getstate(), torch.get_rng_state()
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: random.gauss(0, 1),
+        lambda: random.gauss(0, 1),
+        random.random,
+        lambda: random.sample(range(5000), 700),
+        lambda: random.seed(3),
+        lambda: random.setstate(own.getstate()),
+        lambda: random.setstate(before[0]),
+        lambda: torch.set_rng_state(before[1]),
+        lambda: torch.rand(700),
+        lambda: torch.manual_seed(3),
+    ]
+    for change in changes * 2:
+        change()
+        told, again = Generators.now(), Generators.now()
+        assert told.python == random.getstate()
+        assert torch.equal(told.torch, torch.get_rng_state())
+        assert again.is_same(told) or told.python[2] is not None

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import random
+import struct
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,8 @@ import torch
 from torch import Tensor
 
 _NUMPYS_BYTES = 625 * 4  # NumPy's generator in memory: 624 words, and the place of the next one
+_PYTHONS_BYTES = 625 * 4  # Python's, behind the head of its object: the place of the next word, and 624 words
+_IN_MEMORY = sys.implementation.name == "cpython"  # an object's id is its address
 ONE_AT_A_TIME = threading.Lock()
 """A lock for threads of one process that each seed and draw: the holder draws what it has seeded."""
 
@@ -58,35 +62,66 @@ def _seed(seed: int) -> None:
     random.seed(seed)
 
 
-class _NumpysState:
-    """_NumpysState reads the state of NumPy's old generator: NumPy takes 30 µs for it, a look at its memory takes one.
+class _LookedAt:
+    """_LookedAt keeps the state of a generator, and looks at its memory whether that is still the present one.
 
-    Who draws changes the words, or the place among them; but for the second of two normal numbers, as these are made in
-    pairs. So a state that holds no such number is the present one as long as that memory is the same.
+    NumPy takes 30 µs for its state, and Python 20, for 625 numbers each. `read` is asked again where the memory has
+    changed, or does not tell: a library that is not ours may keep it elsewhere.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, read: Callable[[], Any], look: Callable[[], bytes], is_told_by: Callable[[Any, bytes], bool]
+    ) -> None:
+        self._read, self._look, self._is_told_by = read, look, is_told_by
         self._state: Any = None
         self._memory = b""  # as the state was read; empty: it does not tell
 
     def now(self) -> Any:
-        """Return the present state."""
-        # Before the state is read: another thread may draw.
-        find = getattr(np.random, "get_bit_generator", None)  # the NumPy of an image that is not ours may lack it
-        generator: Any = find() if find else None
-        known = type(generator) is np.random.MT19937
-        memory = ctypes.string_at(generator.ctypes.state_address, _NUMPYS_BYTES) if known else b""
+        """Return the present state: the same object again where nothing was drawn."""
+        memory = self._look()  # before the state is read: another thread may draw
         if not memory or memory != self._memory:
-            self._state = np.random.get_state()  # noqa: NPY002 (tasks may draw from it)
-            self._memory = memory if memory and self._is_told_by(memory) else b""
+            self._state = self._read()
+            self._memory = memory if memory and self._is_told_by(self._state, memory) else b""
         return self._state
 
-    def _is_told_by(self, memory: bytes) -> bool:
-        _, words, place, has_normal, _ = self._state
-        return not has_normal and memory == words.tobytes() + int(place).to_bytes(4, sys.byteorder)
+
+def _numpys_memory() -> bytes:
+    find = getattr(np.random, "get_bit_generator", None)  # the NumPy of an image that is not ours may lack it
+    generator: Any = find() if find else None
+    known = type(generator) is np.random.MT19937
+    return ctypes.string_at(generator.ctypes.state_address, _NUMPYS_BYTES) if known else b""
 
 
-_numpys = _NumpysState()
+def _numpys_is_told_by(state: Any, memory: bytes) -> bool:
+    """Return whether a state is the present one as long as this memory is the same.
+
+    Who draws changes the words, or the place among them; but for the second of two normal numbers, as these are made in
+    pairs.
+    """
+    _, words, place, has_normal, _ = state
+    return not has_normal and bool(memory == words.tobytes() + int(place).to_bytes(4, sys.byteorder))
+
+
+def _pythons_memory() -> bytes:
+    generator: Any = random._inst  # noqa: SLF001 it has no public name
+    known = _IN_MEMORY and type(generator) is random.Random and generator.__dict__.get("gauss_next", 0) is None
+    return ctypes.string_at(id(generator) + object.__basicsize__, _PYTHONS_BYTES) if known else b""
+
+
+def _pythons_is_told_by(state: Any, memory: bytes) -> bool:
+    _, (*words, place), second_normal = state
+    there = struct.pack(f"=i{len(words)}I", place, *words)
+    return second_normal is None and there == memory
+
+
+def _torchs_memory() -> bytes:
+    state = torch.default_generator.get_state()
+    return ctypes.string_at(state.data_ptr(), state.numel())
+
+
+_torchs = _LookedAt(torch.get_rng_state, _torchs_memory, lambda *_: True)
+_numpys = _LookedAt(np.random.get_state, _numpys_memory, _numpys_is_told_by)
+_pythons = _LookedAt(random.getstate, _pythons_memory, _pythons_is_told_by)
 
 
 @dataclass(frozen=True)
@@ -102,13 +137,12 @@ class Generators:
     def now(cls) -> Generators:
         """Return the present states."""
         cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
-        return cls(torch.get_rng_state(), cuda, _numpys.now(), random.getstate())
+        return cls(_torchs.now(), cuda, _numpys.now(), _pythons.now())
 
     def is_same(self, other: Generators) -> bool:
         """Return whether these are surely the same states."""
-        if self.cuda is not None or self.numpy is not other.numpy:
-            return False
-        return self.python == other.python and torch.equal(self.torch, other.torch)
+        same = self.torch is other.torch and self.numpy is other.numpy and self.python is other.python
+        return same and self.cuda is None
 
     def put_back(self) -> None:
         """Set the generators to these states."""

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 from trainmaster.wire import names
-from trainmaster_trainer.checkpoint.intervals import FREE_SECONDS, interval
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import slots_in
 from trainmaster_trainer.checkpoint.parts import cut
@@ -183,23 +182,6 @@ def test_zero_turns_it_off(new_job: NewJob) -> None:
 
 
 # --- the parts ---
-
-
-@pytest.mark.parametrize(
-    ("training", "snapshot", "of_task", "of_script"),
-    [(0.02, 0.0004, 1, 1), (0.001, 0.0004, 1, 14), (0.001, 0.0006, 20, 20), (0.1, 0.002, 1, 1), (0.01, 0.1, 334, 334)],
-)
-def test_snapshots_cost_3_percent_or_next_to_nothing(
-    training: float, snapshot: float, of_task: int, of_script: int
-) -> None:
-    """For a script that is no exception: whoever brings one compares it with the bare one, however short its steps."""
-    assert interval(1, training, snapshot, FREE_SECONDS) == of_task
-    assert interval(1, training, snapshot, 0.0) == of_script
-
-
-def test_an_interval_of_snapshots_does_not_tremble() -> None:
-    """What takes nearly twice as long changes nothing, nor what takes a little less than half as long."""
-    assert [interval(10, 0.01, 0.003 * factor, 0.0) for factor in (0.3, 0.6, 1, 1.8, 2)] == [5, 10, 10, 10, 20]
 
 
 def owner(attempt: int = 1) -> Owner:

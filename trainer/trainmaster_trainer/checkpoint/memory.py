@@ -29,13 +29,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 from torch import Tensor
 
 from trainmaster_trainer.agent.memory_left import memory_left
 from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
-from trainmaster_trainer.checkpoint.intervals import FREE_SECONDS, interval, separate
+from trainmaster_trainer.checkpoint.intervals import FREE_SECONDS, cost_of, interval, separate
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, Neighbours
 from trainmaster_trainer.checkpoint.parts import Cut, cut
 from trainmaster_trainer.checkpoint.slot import Owner, SnapshotSlot, size, step_of
@@ -85,12 +85,14 @@ class Memory:
         self._old: list[Path] = []
         self._heirlooms: list[Path] = []  # files of this rank that slots may take over, the least worth first
         self._cuts: dict[str, Cut] = {}
+        self._told: dict[str, Any] = {}  # the scalars of the last snapshot
+        self._text = b"{}"  # the same as JSON
         self._kept = self._next = 0
         self._passed_on = -1  # the slot with the newest snapshot that all ranks have passed on
         self._is_short = False  # of memory for a third slot, on some rank
         self._able = True  # to write the slots; the other ranks may not know yet that this one is not
         self.every = self._in_sync(asked or 1)
-        self._lately: deque[float] = deque(maxlen=9)  # seconds, without the first ones, which make their pages
+        self._lately: deque[float] = deque(maxlen=16)  # seconds, without the first ones, which make their pages
         self.seconds = 0.0  # what a snapshot takes, or the first ones took
         self.on = asked != 0 and training.snapshots is not Snapshots.NONE
 
@@ -123,7 +125,9 @@ class Memory:
         state = self._training.local_state()
         tensors, self._cuts = cut(state.tensors, self._part, self._parts)
         tensors[PENDING] = pending
-        scalars = json.dumps(state.scalars).encode()
+        if state.scalars is not self._told:
+            self._told, self._text = state.scalars, json.dumps(state.scalars).encode()
+        scalars = self._text
         if self._neighbours:  # what came last is not of this step, and counts for nothing in this snapshot
             tensors[NEIGHBOUR] = self._neighbours.given if self._slots else self._neighbours.exchange(step, state)
         if not self._slots:
@@ -140,7 +144,7 @@ class Memory:
         self.seconds = self._clock() - began
         if self._kept > self._count:
             self._lately.append(self.seconds)
-            self.seconds = median(self._lately)
+            self.seconds = cost_of(self._lately)
         if self.on:
             self._pass_on(step, state, tensors, scalars)
         turns = [(self._next + turn) % self._count for turn in range(1, SLOTS + 1)]
