@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from trainmaster.api import yaml_text
+from trainmaster.api.descriptions import descriptions
 from trainmaster.api.job import Metadata, TrainingJob
 from trainmaster.api.labels import bad_labels
 from trainmaster.api.launcher import refused_launch
@@ -183,10 +184,10 @@ class _Check:
             return None  # there are enough, but not enough good ones
         if error["type"] == "missing":
             *above, name = error["loc"]
-            fields = _model_at(tuple(above)).model_fields.values()
-            field = next(field for field in fields if field.alias == name)
+            model = _model_at(tuple(above))
+            own, field = next(item for item in model.model_fields.items() if item[1].alias == name)
             choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-            return self._at(error["loc"], missing(str(name), field.description or "", choices))
+            return self._at(error["loc"], missing(str(name), descriptions(model).get(own, ""), choices))
         if error["type"] == "duplicate":
             location = (*location, error["ctx"]["index"])
         elif error["type"] == SAID_TWICE:

@@ -20,6 +20,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer, Strict
 from pydantic.fields import FieldInfo
 
+from trainmaster.api.descriptions import descriptions
 from trainmaster.api.job import TrainingJob, TrainingJobSpec
 from trainmaster.api.model import IntOrString, Keyed, Weighs, computed_of, fields_of
 from trainmaster.api.rules import RULES, Rule
@@ -107,7 +108,6 @@ def _root() -> Schema:
     status = model_schema(TrainingJobStatus, "status", defaults=False)
     # What nothing has been written of yet reads as Pending, as a pod does.
     status["default"] = {"phase": str(TrainingJobStatus().phase)}
-    fields = TrainingJob.model_fields
     root: Schema = {
         "description": _one_line(TrainingJob.__doc__),
         "type": "object",
@@ -116,8 +116,8 @@ def _root() -> Schema:
             "apiVersion": {"type": "string", "description": f"{names.API_VERSION}."},
             "kind": {"type": "string", "description": f"{names.KIND}."},
             "metadata": {"type": "object"},
-            "spec": {**spec, "description": _one_line(fields["spec"].description)},
-            "status": {**status, "description": _one_line(fields["status"].description)},
+            "spec": {**spec, "description": _described(TrainingJob, "spec", "spec")},
+            "status": {**status, "description": _described(TrainingJob, "status", "status")},
         },
     }
     return _with_rules(root, "")
@@ -128,7 +128,10 @@ def model_schema(model: type, path: str, *, defaults: bool) -> Schema:
     properties: Schema = {}
     for name, field in fields_of(model).items():
         alias = field.alias or name
-        properties[alias] = _field(field, f"{path}.{alias}", defaults=defaults)
+        properties[alias] = {
+            "description": _described(model, name, f"{path}.{alias}"),
+            **_field(field, f"{path}.{alias}", defaults=defaults),
+        }
     for name, computed in computed_of(model).items():
         properties[computed.alias or name] = {
             "description": _one_line(computed.description),
@@ -143,11 +146,15 @@ def model_schema(model: type, path: str, *, defaults: bool) -> Schema:
     return _with_rules(schema, path)
 
 
-def _field(field: FieldInfo, path: str, *, defaults: bool) -> Schema:
-    if not field.description:
+def _described(model: type, name: str, path: str) -> str:
+    """Return what `kubectl explain` says of a field."""
+    if name not in descriptions(model):
         raise UnknownToKubernetesError(f"{path} has no description: kubectl explain would be silent")
-    schema: Schema = {"description": _one_line(field.description)}
-    schema.update(_constrained(field.annotation, field.metadata, path, defaults=defaults))
+    return _one_line(descriptions(model)[name])
+
+
+def _field(field: FieldInfo, path: str, *, defaults: bool) -> Schema:
+    schema = _constrained(field.annotation, field.metadata, path, defaults=defaults)
     if defaults:
         schema.update(_default(field))
     return schema

@@ -20,9 +20,7 @@ class StatusModel:
     It is changed by `dataclasses.replace` only: mypy checks names and types of the fields, and pydantic each new value.
     """
 
-    __pydantic_config__ = ConfigDict(
-        extra="ignore", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
-    )
+    __pydantic_config__ = ConfigDict(extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data: camelCase, without what is not known."""
