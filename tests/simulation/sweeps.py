@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 import pytest
 
@@ -18,12 +19,17 @@ _WAYS_OF = {"orders": (BEFORE,), "event": (BEFORE,)}
 
 
 def in_turn(calls: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """One fault at each call: of the calls of a kind the first has the first fault, the second the next one."""
+    """One fault at each call: of the calls of a kind the first has the first fault, the second the next one.
+
+    Of orders or events that follow one another only the first and the last have one: nothing is written down between.
+    """
     seen: Counter[str] = Counter()
-    for number, call in enumerate(calls, start=1):
+    for call, run in groupby(enumerate(calls, start=1), key=lambda numbered: numbered[1]):
+        numbers = [number for number, _ in run]
         ways = _WAYS_OF.get(call, WAYS)
-        yield number, ways[seen[call] % len(ways)]
-        seen[call] += 1
+        for number in sorted({numbers[0], numbers[-1]}) if call in _WAYS_OF else numbers:
+            yield number, ways[seen[call] % len(ways)]
+            seen[call] += 1
 
 
 def every_way(calls: Sequence[str]) -> Iterator[tuple[int, str]]:
