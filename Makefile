@@ -97,11 +97,12 @@ LOCK_FLAGS := --quiet --generate-hashes --no-emit-index-url --no-header --no-ann
 quickstart: .venv/.ready  ## Train handwritten digits with 4 local workers, one of which is killed on the way
 	.venv/bin/trainmaster run examples/digits/job.yaml --fault kill:worker/1@step=120
 
+# Checkouts share what mypy remembers: it looks at the text of a file whose time it does not know.
 lint: .venv/.ready  ## Format, lint, layers, types
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/lint-imports > .venv/.layers 2>&1 || { cat .venv/.layers; exit 1; }
-	@.venv/bin/mypy --no-error-summary operator trainer tests tools bench docs charts
+	@.venv/bin/mypy --no-error-summary --cache-dir=$(CACHE)/mypy operator trainer tests tools bench docs charts
 
 check: lint  ## Lint and the fast tests: under a minute
 	@$(PY) -m pytest -q $(FAST_TESTS)
