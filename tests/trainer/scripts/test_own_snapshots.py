@@ -65,7 +65,7 @@ def test_a_killed_rank_costs_no_step_however_long_an_exchange_takes(new_job: New
         steps = [one.owner.step for one in held(job, pod)]
         assert done in steps
         assert len(steps) < 3 or steps[-1] - steps[-2] == 1, steps
-        assert passed_on(job, pod)[0] < done, "seldom"
+        assert len(passed_on(job, pod)) < len(steps), "seldom"
     kept = passed_on(job, 1)
     lost = replace(job, folder=shutil.copytree(job.folder, job.folder.with_name("lost")))
     shutil.rmtree(lost.folder / "memory-0")

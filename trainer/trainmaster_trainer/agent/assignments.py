@@ -7,10 +7,11 @@ imported already it would do nothing, so `new_interpreter` has to know of it bef
 from __future__ import annotations
 
 import ast
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 _MOST_FILES = 100
 _MOST_BYTES = 1 << 20
@@ -35,6 +36,8 @@ def made_by(entries: Iterable[Path], folders: Sequence[str]) -> Iterator[Assignm
     """Yield what the files `entries` set, and the modules that they import from `folders`."""
     waiting: List[Path] = [*entries]
     seen: Set[Path] = set()
+    there = {folder: _first_parts(folder) for folder in folders}
+    looked_for: Set[str] = set()  # a program of many files imports the same everywhere, and a restart waits for this
     while waiting and len(seen) < _MOST_FILES:
         path = waiting.pop()
         if path in seen:
@@ -43,18 +46,31 @@ def made_by(entries: Iterable[Path], folders: Sequence[str]) -> Iterator[Assignm
         source = _read(path)
         if _TOUCHES.search(source):
             yield from _in_source(source, path.name)
-        waiting += _imported(source, path, folders)
+        for name, places in _imported(source, path):
+            if places:
+                waiting += modules(name, places)
+            elif name not in looked_for:
+                looked_for.add(name)
+                waiting += modules(name, [folder for folder in folders if name.partition(".")[0] in there[folder]])
 
 
 def modules(name: str, folders: Iterable[str]) -> List[Path]:
     """Return the files that are run where the module `name` is imported from one of these folders."""
     found: List[Path] = []
     for folder in folders:
-        place = Path(folder)
+        place = folder
         for part in name.split("."):
-            place = place / part
-            found += [file for file in (place / "__init__.py", place.with_name(f"{part}.py")) if file.is_file()]
+            place = f"{place}/{part}"
+            found += [Path(file) for file in (f"{place}/__init__.py", f"{place}.py") if os.path.isfile(file)]  # noqa: PTH113
     return found
+
+
+def _first_parts(folder: str) -> Set[str]:
+    """Return the first part of each name that can be imported from a folder."""
+    try:
+        return {name.partition(".")[0] for name in os.listdir(folder)}  # noqa: PTH208 names are all that is wanted
+    except OSError:
+        return set()
 
 
 def _read(path: Path) -> bytes:
@@ -65,20 +81,17 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _imported(source: bytes, path: Path, folders: Sequence[str]) -> List[Path]:
-    found: List[Path] = []
+def _imported(source: bytes, path: Path) -> Iterator[Tuple[str, List[str]]]:
+    """Yield the names of modules that a source imports, and in which folders alone each of them is."""
     for match in _IMPORT.finditer(source):
         plain, dots, origin, members = (part.decode() if part else "" for part in match.groups())
         names = [one.split()[0] for one in (plain or members).split(",") if one.strip()]
-        places = folders
-        if dots:
-            places = [str(path.parents[min(len(dots), len(path.parents)) - 1])]
+        places = [str(path.parents[min(len(dots), len(path.parents)) - 1])] if dots else []
         if origin:
-            found += modules(origin, places)
+            yield origin, places
             names = [f"{origin}.{name}" for name in names]
         for name in names:
-            found += modules(name, places)
-    return found
+            yield name, places
 
 
 def _in_source(source: bytes, where: str) -> Iterator[Assignment]:
