@@ -24,20 +24,20 @@ def check_alike(objects: ScriptObjects, group: Group) -> None:
     Raises:
         ConfigurationError: names the first difference.
     """
-    told = group.gather(objects.kinds)
-    for rank, other in enumerate(told):
-        if other != told[0]:
-            raise ConfigurationError(
-                f"session.state: rank 0 gave {listed(told[0])}, and rank {rank} gave {listed(other)}. Give the same "
-                "objects, of the same types, on all ranks."
-            )
     forms = {
         full: [dtype_name(one.dtype), list(one.shape)]
         for tensors in objects.copies().values()
         for full, one in tensors.items()
     }
-    digests = group.gather(hashlib.sha256(json.dumps(forms, sort_keys=True).encode()).hexdigest())
-    if len(set(digests)) > 1:
+    digest = hashlib.sha256(json.dumps(forms, sort_keys=True).encode()).hexdigest()
+    told = group.gather([objects.kinds, digest])
+    for rank, (other, _) in enumerate(told):
+        if other != told[0][0]:
+            raise ConfigurationError(
+                f"session.state: rank 0 gave {listed(told[0][0])}, and rank {rank} gave {listed(other)}. Give the same "
+                "objects, of the same types, on all ranks."
+            )
+    if any(other != digest for _, other in told):
         raise ConfigurationError(_difference(group.gather(forms)))
 
 
