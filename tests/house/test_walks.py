@@ -8,7 +8,7 @@ from tests.house.walks import Walks
 
 CHECKPOINT = "trainmaster_trainer.checkpoint"
 MOST = {"resume.resume": 18, "save.Saver.save": 55, "load.newest": 43}
-MOST_WITH_A_FOLDER = {"resume.resume": 118, "save.Saver.save": 93}
+MOST_WITH_A_FOLDER = {"resume.resume": 117, "save.Saver.save": 93}
 FOLDER = tuple(f"{CHECKPOINT}.stores.{name}." for name in ("folder", "own", "replica_memory"))
 
 DECIDE = "trainmaster.core.decide.decide"

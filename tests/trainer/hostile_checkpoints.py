@@ -29,12 +29,11 @@ from trainmaster.cli.explain import explain
 from trainmaster.wire.manifest import Cursor, Shapes, model_sha256
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import layout
-from trainmaster_trainer.checkpoint.lineage import read as read_lineage
-from trainmaster_trainer.checkpoint.load import newest, newest_step
 from trainmaster_trainer.checkpoint.manifest_check import Manifest
+from trainmaster_trainer.checkpoint.resume import first_good
 from trainmaster_trainer.checkpoint.shard import laid_out, write_shard
+from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.folder import Folder
-from trainmaster_trainer.checkpoint.unusable import problem_of
 from trainmaster_trainer.settings import Settings
 
 from tests.trainer.ranks import STATELESS, alone
@@ -312,19 +311,19 @@ def trained(home: Path) -> str:
     """Go on from a checkpoint as a rank does, and save that of step 6. Return from which step it went on."""
     folder = home / "checkpoints"
     settings = Settings(TrainingPlan("OneDevice"), folder, job_uid="uid")
-    trusted = read_lineage(folder, None).trusts
-    layout.clean(folder)
-    newest_step(folder, trusted)
-    found = newest(folder, SHAPES, trusted=trusted)
-    if found is None:
-        return problem_of(settings, trusted)
     store = Folder(settings, alone())
+    layout.clean(folder)
+    way = store.lineage()
+    store.newest_step(way)
+    found = first_good(store, alone(), State(forms=SHAPES), way)
+    if found is None:
+        return store.why_none(way)
     with store.begin(6) as path:
         manifest = save(path.parent, 6, path.name)
     store.commit(6, manifest)
     store.prune(6, failed=False)
     left = [path.name for path in folder.glob(".*")]
-    saved = newest(folder, SHAPES, trusted=trusted)
+    saved = first_good(Folder(settings, alone()), alone(), State(forms=SHAPES), way)
     if left or saved is None or saved.manifest.step != 6:
         return f"step 6 was not saved: {left}, {saved}"
     return f"step {found.manifest.step}"

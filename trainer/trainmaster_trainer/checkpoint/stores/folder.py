@@ -9,16 +9,17 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from trainmaster_trainer.checkpoint import layout, lineage, load, unusable
+from trainmaster_trainer.checkpoint import layout, lineage, load
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, read
-from trainmaster_trainer.checkpoint.manifest_check import Manifest
+from trainmaster_trainer.checkpoint.load import ROOM_FOR_OTHERS, LoadedCheckpoint, read
+from trainmaster_trainer.checkpoint.manifest_check import Manifest, glance
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.retention import bests_of
 from trainmaster_trainer.checkpoint.state import Shapes, State
 from trainmaster_trainer.checkpoint.stores.own import OwnStore
 from trainmaster_trainer.checkpoint.stores.save_problems import STANDS, only_telling
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
+from trainmaster_trainer.checkpoint.unusable import none_is_good
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -113,8 +114,25 @@ class Folder(FolderSource, OwnStore):
 
     @override
     def why_none(self, way: Lineage) -> str:
-        """Return why none of the checkpoints can be used."""
-        return unusable.problem_of(self._settings, lineage.trusting(way, self._settings)) if self.commits else ""
+        """Return why none of the checkpoints can be used; "" if there are none that it may go on from."""
+        bad, before, trusted = [], self._settings.resume_before, lineage.trusting(way, self._settings)
+        for step in layout.saved_steps(self._folder) if self.commits else ():
+            if before is None or step < before:
+                seen = glance(layout.step_folder(self._folder, step), step)
+                if seen is None or trusted(seen):  # of no branch that is known to have been given up
+                    bad.append(step)
+        if not bad:
+            return ""
+        reason = "not good for all ranks"
+        try:
+            manifest = load.look_at(self._folder, bad[0])
+            if sum(shard.length for shard in manifest.shards) > ROOM_FOR_OTHERS:
+                reason = "not good for this model, or not for all ranks"  # to find out more would take long
+            else:
+                read(self._folder, bad[0])
+        except CorruptCheckpointError as error:
+            reason = str(error)
+        return none_is_good([layout.step_folder(self._folder, step).name for step in bad], str(self._folder), reason)
 
     @override
     def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:

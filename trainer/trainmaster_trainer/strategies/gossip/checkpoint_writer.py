@@ -23,14 +23,14 @@ from trainmaster_trainer.checkpoint import lineage
 from trainmaster_trainer.checkpoint.checkpointable import WholeState
 from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
-from trainmaster_trainer.checkpoint.load import LoadedCheckpoint, newest
+from trainmaster_trainer.checkpoint.load import LoadedCheckpoint
 from trainmaster_trainer.checkpoint.manifest_check import glance
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
-from trainmaster_trainer.checkpoint.resume import resume
+from trainmaster_trainer.checkpoint.resume import first_good, resume
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
-from trainmaster_trainer.checkpoint.unusable import problem_of
+from trainmaster_trainer.checkpoint.stores.folder import Folder
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.evaluations import Evaluations
 from trainmaster_trainer.journal import Journal
@@ -105,16 +105,16 @@ class CheckpointWriter:
         return loaded.manifest.step
 
     def _newest(self, expected: Shapes) -> LoadedCheckpoint | None:
-        folder, job = self._settings.checkpoints, self._settings.job_uid
         seen: list[int] | None = None
         problem = ""
-        while seen != (steps := saved_steps(folder)):  # the checkpoint writer may save and prune meanwhile
-            seen = steps
-            trusted = lineage.trusting(lineage.read(folder, job), self._settings)
-            loaded = newest(folder, expected, trusted=trusted)
+        while seen != (steps := saved_steps(self._settings.checkpoints)):  # the writer may save and prune meanwhile
+            seen, alone = steps, self._peer.member.alone()
+            store = Folder(self._settings, alone)
+            way = store.lineage()
+            loaded = first_good(store, alone, State(forms=expected), way)
             if loaded is not None:
                 return loaded
-            problem = problem_of(self._settings, trusted)
+            problem = store.why_none(way)
         if problem:
             raise CorruptCheckpointError(problem)
         return None
