@@ -165,7 +165,7 @@ def _decoded(content: bytes) -> Orders:
 
 
 class Kubelet:
-    """Starts an agent for every new pod, as soon as the file `go` is there."""
+    """Looks for new pods once the file `go` is there, and starts an agent for each."""
 
     def __init__(self, api: Api, session: aiohttp.ClientSession, places: Places) -> None:
         self._api = api
@@ -179,6 +179,7 @@ class Kubelet:
     async def run(self) -> None:
         """Until it is killed."""
         report = asyncio.create_task(self._report())
+        await self._go.wait()  # a watch costs the API server, and nobody watches the pods of plain requests
         async for kind, pod in self._api.list_and_watch("/api/v1/pods", names.LABEL_JOB):
             if kind == "DELETED" and (task := self._tasks.pop(pod["metadata"]["uid"], None)):
                 self._agents.pop(pod["metadata"]["uid"], None)
@@ -191,7 +192,6 @@ class Kubelet:
 
     async def _pod(self, uid: str, pod: Document) -> None:
         name, path = pod["metadata"]["name"], f"/api/v1/namespaces/{pod['metadata']['namespace']}"
-        await self._go.wait()
         bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
         spec = {"audiences": [names.TOKEN_AUDIENCE], "expirationSeconds": 3600, "boundObjectRef": bound}
         token = await self._api.call("POST", f"{path}/serviceaccounts/default/token", {"spec": spec})

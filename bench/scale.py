@@ -1,10 +1,10 @@
 """One job of 1,000 workers on a real API server: how fast its pods are made, and what the operator takes for it.
 
-The kubelet's part is held back while pods are made, so nothing else writes. In the same run the same pods are made by
-plain concurrent requests, as fast as the API server takes them, and by kube-controller-manager for an Indexed Job. Then
-all pods start, with agents over HTTP: what the operator takes until all train, what it answers while nothing is new,
-and how soon all agents begin again after a rank has failed. BENCH_WORKERS=60 takes less than a minute; a result file is
-written for 1,000 and more only.
+The kubelet's part is held back while pods are made: it neither writes nor watches, as nobody watches the pods of plain
+requests. In the same run the same pods are made by plain concurrent requests, as fast as the API server takes them, and
+by kube-controller-manager for an Indexed Job. Then all pods start, with agents over HTTP: what the operator takes until
+all train, what it answers while nothing is new, and how soon all agents begin again after a rank has failed.
+BENCH_WORKERS=60 takes less than a minute; a result file is written for 1,000 and more only.
 """
 
 import asyncio
