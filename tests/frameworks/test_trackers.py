@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.jobs import a_job, until
-from tests.frameworks.trackers import kept
+from tests.frameworks.jobs import a_job, python, until
+from tests.frameworks.trackers import OURS, a_collector, kept
 from tests.local.command import Command
 from tests.local.command import a_job as a_task
 
@@ -37,6 +37,38 @@ def test_trackers_that_are_not_there_cost_no_step_and_are_one_condition(command:
     log = (command.workdir / "logs" / "small-worker-0-0.log").read_text()
     assert "OpenTelemetry was not told of the last steps; metrics.jsonl has them" in log
     assert command.status["progress"]["step"] == 40
+
+
+REPORTING = """
+import time
+from pathlib import Path
+from trainmaster_trainer import session
+step = 0
+while not Path("told").exists():
+    step += 1
+    session.report(step=step, loss=1.0)
+    time.sleep(0.1)
+"""
+CURES = ("MLFLOW_TRACKING_PASSWORD", "set WANDB_API_KEY right", "OTEL_EXPORTER_OTLP_HEADERS")
+
+
+def test_credentials_that_are_turned_away_are_one_condition_with_the_cure(command: Command, folder: Path) -> None:
+    """Training goes on, and no status has the password of a URL. Each try of W&B's library finds what the first did."""
+    with a_collector(folder / "asked", status=401) as server:
+        job = a_job("Torch", [python("trackers"), "reports.py"], 1, PYTHONPATH=OURS, WANDB_API_KEY="0" * 40)
+        (folder / "reports.py").write_text(REPORTING)
+        job["spec"]["strategy"]["type"] = "OneDevice"
+        trackers = {"wandb": {"url": server}, "openTelemetry": {"url": server}}
+        job["spec"]["training"]["trackers"] = {"mlflow": {"url": server.replace("//", "//me:secret@")}, **trackers}
+        command.start(job)
+        until(lambda: all(cure in told_of_trackers(command) for cure in CURES))
+        until(lambda: sum(b"ResumeStatus" in one.read_bytes() for one in (folder / "asked").iterdir()) > 1)
+        (folder / "told").touch()
+        assert command.end() == 0
+    assert "secret" not in told_of_trackers(command)
+    assert all(cure in told_of_trackers(command) for cure in CURES)
+    assert "is in use" not in (command.workdir / "logs" / "torch-worker-0-0.log").read_text()
+    assert command.status["restartCount"] == 0
 
 
 def test_a_variable_chooses_a_tracker_and_its_typo_is_named(command: Command) -> None:

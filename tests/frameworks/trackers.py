@@ -56,16 +56,18 @@ def _answers(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def a_collector(folder: Path, host: str = "127.0.0.1") -> Iterator[str]:
-    """Keep each request's body as a file of the folder; the URL."""
+def a_collector(folder: Path, host: str = "127.0.0.1", status: int = 200) -> Iterator[str]:
+    """Keep each request's body as a file of the folder, and answer with this status; the URL."""
     folder.mkdir()
 
     class Keep(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             (folder / f"{len([*folder.iterdir()]):04}").write_bytes(body)
-            self.send_response(200)
+            self.send_response(status)
             self.end_headers()
+
+        do_GET = do_POST  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             pass

@@ -58,3 +58,27 @@ def test_urls_that_lead_nowhere(url: str) -> None:
 def test_a_variable_that_is_no_url_is_named() -> None:
     said = trackers.bad_url("openTelemetry", {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"})
     assert said == "the variable OTEL_EXPORTER_OTLP_ENDPOINT is 'collector:4318', which is not the URL of a server"
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "expected"),
+    [
+        ("mlflow", "API request to endpoint /api failed with error code 401 != 200.", "MLFLOW_TRACKING_PASSWORD"),
+        ("mlflow", "PERMISSION_DENIED: Permission denied", "MLFLOW_TRACKING_PASSWORD"),
+        ("mlflow", "API request to endpoint /api failed with error code 404 != 200.", "correct url in"),
+        ("mlflow", "RESOURCE_DOES_NOT_EXIST: No experiment with id 401", ""),
+        ("wandb", "api_key not configured (no-tty)", "set WANDB_API_KEY right"),
+        ("wandb", "Failed to get resume status for run u1: returned error 404: {}", "WANDB_BASE_URL"),
+        ("openTelemetry", "http://c:4318/v1/metrics answers 403 Forbidden: ", "OTEL_EXPORTER_OTLP_HEADERS"),
+        ("openTelemetry", "http://c:4317/v1/metrics answers 404 Not Found: ", "mostly 4318"),
+        ("tensorBoard", "FileExistsError: 401", ""),
+    ],
+)
+def test_an_error_of_a_library_that_is_known_has_a_cure(name: str, said: str, expected: str) -> None:
+    cure = trackers.cure(name, said)
+    assert expected in cure
+    assert bool(expected) == bool(cure)
+
+
+def test_a_password_in_a_url_is_not_told() -> None:
+    assert trackers.without_login("GET https://me:secret@host/a failed") == "GET https://***@host/a failed"

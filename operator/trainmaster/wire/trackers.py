@@ -35,7 +35,11 @@ class TrackerTraits:
     """The command that installs it."""
     urls: Mapping[str, str] = field(default_factory=dict)
     """Variables that hold a URL, and its pattern."""
+    cures: Mapping[str, str] = field(default_factory=dict)
+    """What its library's errors say, as a pattern, and what to do then."""
 
+
+_SECRET = "in a pod from a Secret by spec.workers.env"
 
 TRACKERS: Dict[str, TrackerTraits] = {
     "tensorBoard": TrackerTraits("TensorBoard"),
@@ -45,6 +49,14 @@ TRACKERS: Dict[str, TrackerTraits] = {
         library="mlflow",
         install="pip install mlflow-skinny",
         urls={"MLFLOW_TRACKING_URI": MLFLOW_URL},
+        cures={
+            r"error code 40[13]\b|UNAUTHENTICATED|PERMISSION_DENIED": (
+                "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, right; " + _SECRET
+            ),
+            r"error code (404|405)\b|not in a valid JSON": (
+                "there is no MLflow server: correct url in spec.training.trackers.mlflow, or MLFLOW_TRACKING_URI"
+            ),
+        },
     ),
     "wandb": TrackerTraits(
         "Weights & Biases",
@@ -53,12 +65,22 @@ TRACKERS: Dict[str, TrackerTraits] = {
         library="wandb",
         install="pip install wandb",
         urls={"WANDB_BASE_URL": SERVER_URL},
+        cures={
+            r"(?i)api.key|error 40[13]\b|permission denied": f"set WANDB_API_KEY right, {_SECRET}; or mode: offline",
+            r"error 40[45]\b": "no such server is there: correct url in spec.training.trackers.wandb or WANDB_BASE_URL",
+        },
     ),
     "openTelemetry": TrackerTraits(
         "OpenTelemetry",
         variables=("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
         disabling={"OTEL_SDK_DISABLED": ("true",), "OTEL_METRICS_EXPORTER": ("none",)},
         urls={"OTEL_EXPORTER_OTLP_ENDPOINT": SERVER_URL, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": SERVER_URL},
+        cures={
+            r"answers 40[13]\b": f"set OTEL_EXPORTER_OTLP_HEADERS, such as authorization=Basic%20..., {_SECRET}",
+            r"answers 40[45]\b|BadStatusLine": (
+                "url is that of the collector's port for HTTP, mostly 4318, and without /v1/metrics"
+            ),
+        },
     ),
 }
 
@@ -80,6 +102,15 @@ def bad_url(name: str, environment: Mapping[str, str]) -> str:
     for variable, pattern in TRACKERS[name].urls.items():
         value = environment.get(variable)
         if value and not re.fullmatch(pattern, value):
-            shown = re.sub(f"//{_LOGIN}", "//***@", value)  # a status is read by many
-            return f"the variable {variable} is {shown!r:.200}, which is not the URL of a server"
+            return f"the variable {variable} is {without_login(value)!r:.200}, which is not the URL of a server"
     return ""
+
+
+def without_login(text: str) -> str:
+    """Return a text without names and passwords in its URLs: a status is read by many."""
+    return re.sub(f"//{_LOGIN}", "//***@", text)
+
+
+def cure(name: str, error: str) -> str:
+    """Return what to do about an error of a tracker's library; empty where that is not known."""
+    return next((what for pattern, what in TRACKERS[name].cures.items() if re.search(pattern, error)), "")

@@ -106,8 +106,10 @@ class Follower:
             try:
                 what()
             except Exception as error:  # noqa: BLE001 whatever a library may raise
-                text = _ADDRESS.sub("", " ".join(str(error).split()))[:_LONGEST_TEXT]
-                self._report(text if isinstance(error, TrackerError) else f"{type(error).__name__}: {text}")
+                text = table.without_login(_ADDRESS.sub("", " ".join(str(error).split())))[:_LONGEST_TEXT]
+                said = text if isinstance(error, TrackerError) else f"{type(error).__name__}: {text}"
+                cure = table.cure(self._subject.tracker, said)
+                self._report(f"{said.rstrip('.: ')}: {cure}" if cure else said)
             else:
                 self.busy_since = None
                 self._report("")

@@ -11,11 +11,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster_trainer.trackers.points import ATTEMPT, Point, TrackedJob, TrackerError
+from trainmaster_trainer.trackers.points import ATTEMPT, Point, TrackedJob
 
 _STEP = "step"
 _INIT_SECONDS = 30.0
-_CURE = "set WANDB_API_KEY, in a pod from a Secret by spec.workers.env; or mode: offline"
 
 
 class WandbRun:
@@ -28,17 +27,12 @@ class WandbRun:
 
     def begin(self, run: str) -> str:
         """Begin the run, or go on with it."""
-        import wandb  # noqa: PLC0415 it takes seconds, and may not be there
-
         subject, options = self._subject, self._subject.options
         if "url" in options:
             os.environ["WANDB_BASE_URL"] = options["url"]
         mode = options.get("mode") or os.environ.get("WANDB_MODE") or "online"
         name = subject.uid.replace("-", "")
-        try:
-            self._run = self._opened(run or name, mode)
-        except wandb.errors.UsageError as error:
-            raise TrackerError(f"{error} ({_CURE})") from None
+        self._run = self._opened(run or name, mode)
         self._run.define_metric(_STEP, hidden=True)
         self._run.define_metric("*", step_metric=_STEP)
         if not run and self._run.resumed:
@@ -46,23 +40,27 @@ class WandbRun:
         return run or name
 
     def _opened(self, name: str, mode: str) -> Any:
-        import wandb  # noqa: PLC0415 likewise
+        import wandb  # noqa: PLC0415 it takes seconds, and may not be there
 
         subject, options = self._subject, self._subject.options
-        return wandb.init(
-            id=name,
-            name=subject.name,
-            project=options.get("project") or os.environ.get("WANDB_PROJECT") or subject.name,
-            entity=options.get("entity") or os.environ.get("WANDB_ENTITY"),
-            mode=mode,
-            dir=subject.folder,
-            config=dict(subject.parameters),
-            resume="allow",
-            reinit=True,
-            settings=wandb.Settings(
-                silent=True, console="off", init_timeout=_INIT_SECONDS, disable_git=True, save_code=False
-            ),
-        )
+        try:
+            return wandb.init(
+                id=name,
+                name=subject.name,
+                project=options.get("project") or os.environ.get("WANDB_PROJECT") or subject.name,
+                entity=options.get("entity") or os.environ.get("WANDB_ENTITY"),
+                mode=mode,
+                dir=subject.folder,
+                config=dict(subject.parameters),
+                resume="allow",
+                reinit=True,
+                settings=wandb.Settings(
+                    silent=True, console="off", init_timeout=_INIT_SECONDS, disable_git=True, save_code=False
+                ),
+            )
+        except Exception:
+            wandb.teardown()  # or the next try finds the run in use, by this one
+            raise
 
     def cut(self, step: int) -> None:
         """Do nothing: later steps are told once more, at the same place."""
