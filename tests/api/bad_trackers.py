@@ -23,5 +23,6 @@ TRACKERS = (
     _bad("half an address", _OTEL, _url("http://[::1"), "not that of a collector", at=f"{_OTEL}.url"),
     _bad("a password nobody sends", _OTEL, _url("http://me:word@a:4318"), "OTLP_HEADERS", at=f"{_OTEL}.url"),
     _bad("no scheme", _WANDB, _url("wandb.example.com"), "not that of a server of Weights", at=f"{_WANDB}.url"),
+    _bad("a team in the project", _WANDB, {"project": "team/digits"}, "none of / ", at=f"{_WANDB}.project"),
     _bad("an unknown mode", _WANDB, {"mode": "ofline"}, "offline", "Unsupported value", at=f"{_WANDB}.mode"),
 )

@@ -248,10 +248,10 @@ def forgetful(group: Group) -> None:
     getattr(state, "_keeper")._finish(os.getpid())  # noqa: B009 as at the end of a process, which these do not reach
 
 
-def uneven(group: Group) -> None:
-    """Have fewer batches on rank 1."""
+def uneven(group: Group, end: int = 1000) -> None:
+    """Have fewer batches on rank 1. It never says how many steps there are."""
     state = session.state(model=_model())
-    for step in range(state.restore() + 1, 2 if group.rank else 1000):
+    for step in range(state.restore() + 1, 2 if group.rank else end):
         state.step(step)
     getattr(state, "_keeper")._finish(os.getpid())  # noqa: B009 as at the end of a process
 

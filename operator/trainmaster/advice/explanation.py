@@ -92,7 +92,8 @@ def _progress(job: TrainingJob) -> Iterator[str]:
         yield f"Steps are those it reports (session.report){counted}."
     if training.framework not in WORDS:
         every = job.spec.checkpoint.every_steps
-        yield f"What it keeps (session.state) is saved every {every} steps, as a task's state is."
+        last = "" if training.steps else ", which is the one that it reports as total"
+        yield f"What it keeps (session.state) is saved every {every} steps and after the last one{last}."
     yield f"Its loss is {'read from what it prints' if 'loss' in read else 'known if it reports it'}."
     if training.steps is None:
         yield f"Of how many steps, {'it prints' if 'total' in read else 'is known if it reports it'}: ETA needs that."

@@ -16,6 +16,8 @@ _LOGIN = "[^/ @]+@"
 _DATABASE = "(sqlite|postgresql|mysql|mssql)([+][a-z0-9]+)?://[^ ]+|databricks(-uc)?(://[^ ]+)?"
 MLFLOW_URL = f"https?://({_LOGIN})?{_HOST}|{_DATABASE}"
 
+WANDB_PROJECT = r"[^/\\#?%:]{1,128}"
+
 Options = Mapping[str, str]
 
 

@@ -179,6 +179,13 @@ def test_a_script_that_never_calls_step_is_told_at_its_end(new_job: NewJob) -> N
     assert "step() was not called after restore(), so none of 3 optimizer steps is kept" in running.output()
 
 
+def test_a_script_whose_last_step_is_not_saved_is_told_at_its_end(new_job: NewJob) -> None:
+    """Nobody has said which one that is; export would give an older model."""
+    running = a_script(new_job).calling("keeping_scripts:uneven", end=4).start(1)
+    assert running.wait() == [0], running.output()
+    assert "the script ends after step 3, which is not saved. Say how many steps there are" in running.output()
+
+
 def test_a_rank_that_has_fewer_batches_is_named_by_the_other(new_job: NewJob) -> None:
     """Gloo names an address."""
     running = a_script(new_job, checkpoint_every=1000).calling("keeping_scripts:uneven").start(2)

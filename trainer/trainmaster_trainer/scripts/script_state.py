@@ -249,7 +249,15 @@ class _Keeper:
                 )
             with suppress(SupersededError, PlaceTakenError):  # a later attempt goes on
                 self._saver.wait(needed=False)
-            self._progress.kept(self.last, self._saver.committed_step)
+            saved = self._saver.committed_step
+            self._progress.kept(self.last, saved)
+            lacks = self._group.is_first and not self._objects.total and self.last > max(saved, self.begun_at)
+            if lacks and not hasattr(sys, "last_value"):  # an error is said already
+                _say(
+                    "",
+                    f"the script ends after step {self.last}, which is not saved. Say how many steps there are, by "
+                    "session.report(total=...) or spec.training.steps, and the state after the last one is saved.",
+                )
             leave(self._group.store, self._group.rank)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.api.rules.rule import shaped
-from trainmaster.wire.trackers import MLFLOW_URL, SERVER_URL
+from trainmaster.wire.trackers import MLFLOW_URL, SERVER_URL, WANDB_PROJECT
 
 _HERE = "spec.training.trackers"
 
@@ -23,6 +23,14 @@ RULES = (
         SERVER_URL,
         message="url is not that of a server of Weights & Biases",
         cure="Write it like https://wandb.example.com, or remove it for the vendor's",
+    ),
+    shaped(
+        "wandb-project",
+        (f"{_HERE}.wandb",),
+        "project",
+        WANDB_PROJECT,
+        message="project is no name that Weights & Biases takes",
+        cure="Write at most 128 characters, and none of / \\ # ? % :",
     ),
     shaped(
         "open-telemetry-url",
