@@ -83,7 +83,7 @@ def test_the_best_one_and_where_it_is_from(new_job: NewJob, capfd: pytest.Captur
     assert int(torch.load(newest, weights_only=True)["steps"]) == 17
     assert newest.stat().st_mode == exported(job).stat().st_mode, "whoever may read the one may read the other"
     assert "the model after step 17, " in capfd.readouterr().out
-    assert main(["export", str(job.folder), "-o", "-"]) == 2
+    assert [main(["export", str(job.folder), "-o", no_file]) for no_file in ("-", "", ".", "x.pt/")] == [2] * 4
     assert "Name one, such as model.safetensors" in capfd.readouterr().err
     shutil.rmtree(job.checkpoints() / "step-00000010")
     assert main(["export", str(job.folder), "-o", str(newest), "--best"]) == 1

@@ -53,8 +53,10 @@ def export(wanted: ExportRequest) -> int:
         complain("trainmaster export needs PyTorch: `make setup`, or pip install '.[trainer]', in a checkout")
         return EXIT_INVALID
     try:
-        if wanted.output == "-":
-            raise NotFoundError("--output -: a model is written into a file. Name one, such as model.safetensors")
+        if wanted.output == "-" or wanted.output.endswith("/") or not Path(wanted.output).name:
+            raise NotFoundError(
+                f"--output {wanted.output}: a model is written into a file. Name one, such as model.safetensors"
+            )
         source = find(wanted)
     except NotFoundError as error:
         complain(f"trainmaster export: {error}")
