@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import process, rank_process, rehearsal, working_set
+from trainmaster_trainer.agent import process, rank_process, rehearsal, teardown, working_set
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.huge_pages import HugePages
 
@@ -183,6 +183,7 @@ def _stand_by(channel: Channel, pages: working_set.Pages) -> int:
     """Wait for a request and carry it out, or for the parent's end; return the exit code."""
     working_set.copy(pages)
     rehearsal.rehearse()
+    teardown.begin()
     try:
         while True:
             for message, descriptors in channel.wait():

@@ -19,13 +19,19 @@ from typing import Any, Dict, List, Set, Tuple
 
 _LEFT_ALONE = ("trainmaster", "trainmaster_trainer", "torch", "numpy")  # ours are needed up to the last line
 _LAST = ("last_type", "last_value", "last_traceback", "last_exc", "ps1", "ps2")
+_FIRST = ("__main__", "__mp_main__")  # both are names of the program's first module
 _BEFORE: Set[str] = set()  # the modules that were there before the user's program began
 
 
 def begin() -> None:
-    """Note which modules are there already, in the process of a rank whose program is about to begin."""
-    _BEFORE.update(sys.modules)
-    _BEFORE.difference_update(("__main__", "__mp_main__"))  # both are names of the program's first module
+    """Note which modules are there already, in the process of a rank whose program is about to begin.
+
+    A child that stands by does so too: each name that is touched first costs a forked process a copied page, and there
+    are some thousands. The rank has to do it again only if it has imported something since.
+    """
+    if len(_BEFORE) != len(sys.modules) - sum(name in sys.modules for name in _FIRST):
+        _BEFORE.update(sys.modules)
+        _BEFORE.difference_update(_FIRST)
 
 
 def take_apart() -> None:
