@@ -147,7 +147,7 @@ def begin(settings: Settings, group: Group, progress: Progress, task: Task, batc
     carried, dataset = Carried(strategy, evaluations, names, batches), batches.count
     saver = Saver(settings, group, dataset)
     saver.prepare()
-    resumed = resume(saver.store, settings, group, carried, dataset)
+    resumed = resume(saver.store, settings, group, carried, dataset).settled(group)
     saver.go_on_from(resumed.durable_step)
     report = RankReport(settings, group, progress, resumed, evaluations=evaluations, names=names)
     memory = Memory(settings, group, carried, dataset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -39,6 +40,7 @@ class Resumed:
     pending_attempt: int = 0  # whose they are
     dataset: int = 0  # how many samples there were, where it goes on from a checkpoint of its own that says so
     some_lack: bool = False  # replicas with folders of their own have not got the checkpoint of `durable_step`
+    writing: Future[None] | None = None  # until it is done, nothing counts that this attempt does
 
     @property
     def is_borrowed(self) -> bool:
@@ -50,6 +52,18 @@ class Resumed:
         """Return whether the job itself begins here: what the state says of its past is another job's."""
         return self.step <= self.begun
 
+    def settled(self, group: Group) -> Resumed:
+        """Wait until it is written from where this attempt goes on, and return what all ranks know together.
+
+        All ranks call it, before anything is kept of a step of this attempt.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        if self.writing is not None:
+            self.writing.result()
+        return replace(self, writing=None, some_lack=any(group.gather(self.some_lack)))
+
     @property
     def lines_step(self) -> int:
         """Return up to which step there may be lines of it: 0, where it begins now."""
@@ -57,7 +71,7 @@ class Resumed:
 
 
 def resume(store: Store, settings: Settings, group: Group, training: Checkpointable, dataset: int = 0) -> Resumed:
-    """Bring the training to where it stood, and write down from where this attempt goes on.
+    """Bring the training to where it stood, and begin to write down from where this attempt goes on (`settled`).
 
     `store`: of the job's own checkpoints. `dataset`: how many samples it has; 0 where that is not known.
 
@@ -91,9 +105,10 @@ def resume(store: Store, settings: Settings, group: Group, training: Checkpointa
         way = Lineage(
             owner=way.owner
         )  # it begins anew: an attempt before began with an older one, and saved nothing of its own
-    store.go_on(way.with_attempt(settings.attempt, resumed.step))
-    lacking = group.gather(resumed.some_lack)  # no rank trains before the lineage is written
-    return replace(resumed, some_lack=any(lacking))
+    writer = ThreadPoolExecutor(1, "lineage")  # a disk takes its time, in which a first step can be computed
+    writing = writer.submit(store.go_on, way.with_attempt(settings.attempt, resumed.step))
+    writer.shutdown(wait=False)
+    return replace(resumed, writing=writing)
 
 
 def first_good(

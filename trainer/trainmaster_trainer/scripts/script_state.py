@@ -98,7 +98,7 @@ class _Keeper:
         self._kept = Carried(self._objects, self._measures.evaluations, None, None)
         self._saver = Saver(settings, group)
         self._saver.prepare()
-        resumed = resume(self._saver.store, settings, group, self._kept)
+        self._resumed = resumed = resume(self._saver.store, settings, group, self._kept)
         self._saver.go_on_from(resumed.durable_step)
         # Nothing waits in a snapshot on a CPU: a busy machine makes the steps longer, and is no reason for fewer.
         clock = time.thread_time if group.device.type == "cpu" else time.perf_counter
@@ -120,8 +120,9 @@ class _Keeper:
         # Not before the next step: a loader that is asked for its state begins, and the script may not be ready for it.
         # The attempt before died over a save, or the state that it goes on from is another job's.
         missed = self._saver.missed(resumed.durable_step, resumed.step)
-        self._owes = resumed.is_borrowed or resumed.some_lack or missed
+        self._owes = resumed.is_borrowed or missed
         if resumed.durable_step < resumed.step == self._objects.total:  # there will be no further step
+            resumed.settled(group)
             self._save(resumed.step)
             self._insist(resumed.step)
         self._measures.leave_if_stopped()
@@ -135,9 +136,11 @@ class _Keeper:
         if self._lines is not None and self._lines.step < n:
             self._lines.add(n, None, {}, _say)  # unless it was reported
         self._losses.add(n, None, 0, seconds)
-        if before == self.begun_at and self._group.world_size > 1:
-            await_all("step()", self._group.store, self._group.rank, self._group.world_size, STEP_SECONDS)
-            self._compare(n)
+        if before == self.begun_at:
+            if self._group.world_size > 1:
+                await_all("step()", self._group.store, self._group.rank, self._group.world_size, STEP_SECONDS)
+                self._compare(n)
+            self._owes |= self._resumed.settled(self._group).some_lack
         # Before a snapshot has it: the script that goes on from this one would not report these figures again.
         best = self._measures.look(before, n) and n != self._objects.total
         if best:

@@ -79,7 +79,8 @@ class CheckpointWriter:
         if self._writes:
             self._saver = self._open_saver()
             training, store = _Resumable(self._peer, self._evaluations), self._saver.store
-            resumed = resume(store, self._settings, self._peer.member.alone(), training, self._peer.dataset)
+            alone = self._peer.member.alone()
+            resumed = resume(store, self._settings, alone, training, self._peer.dataset).settled(alone)
             self._saved, self._is_borrowed = resumed.step, resumed.is_borrowed
             self._saver.go_on_from(resumed.durable_step)
         else:

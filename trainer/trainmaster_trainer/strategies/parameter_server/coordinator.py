@@ -347,7 +347,8 @@ class Coordinator:
         """Set all servers back to the newest checkpoint, as a shard is lost or nothing has begun."""
         self._saver.wait(needed=False)
         self._whole.found = None
-        resumed = resume(self._saver.store, self._member.settings, self._member.alone(), self._whole)
+        alone = self._member.alone()
+        resumed = resume(self._saver.store, self._member.settings, alone, self._whole).settled(alone)
         found, step = self._whole.found, resumed.step
         self._saver.go_on_from(resumed.durable_step)
         if resumed.dataset:
