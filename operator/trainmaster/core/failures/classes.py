@@ -253,7 +253,8 @@ CLASSES = (
         limit=6,
         pauses=(0, 5, 30, 60),
         blames_node=True,
-        cure="Have the node's devices looked at: nvidia-smi -q and the kernel's log (Xid).",
+        cure="Have the node's devices looked at: nvidia-smi -q and the kernel's log (Xid). Where the program uses a "
+        "GPU and the job asks for none, set spec.workers.gpus.",
     ),
     FailureClass(
         INFRASTRUCTURE,
