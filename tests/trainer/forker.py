@@ -23,6 +23,7 @@ import trainmaster_trainer.checkpoint.memory
 import trainmaster_trainer.rank
 from trainmaster.wire import names
 from trainmaster_trainer.agent import rank_errors
+from trainmaster_trainer.agent.huge_pages import HugePages
 from trainmaster_trainer.group import join
 from trainmaster_trainer.settings import Settings
 
@@ -119,6 +120,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    pages = HugePages()
+    while not pages.done:  # a third of the work of a fork and of an end, of which there are thousands
+        pages.take_one()
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)  # noqa: T201 (it is the answer)
 
