@@ -47,9 +47,11 @@ def lengthen(files: Files, _: Files, chance: random.Random) -> None:
 
 
 def mix_steps(files: Files, others: Files, chance: random.Random) -> None:
-    """A file of another step."""
-    name = chance.choice([name for name in files if files[name] != others[name]])
-    files[name] = others[name]
+    """A file of another step, whose names sort likewise."""
+    name, other = chance.choice(
+        [(one, two) for one, two in zip(sorted(files), sorted(others), strict=True) if files[one] != others[two]]
+    )
+    files[name] = others[other]
 
 
 def lose(files: Files, _: Files, chance: random.Random) -> None:

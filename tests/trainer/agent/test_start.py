@@ -31,7 +31,8 @@ def test_a_script_finds_what_python_would_give_it(
     assert world["arguments"][1:] == [str(tmp_path / "open"), "--flag"]
     assert (world["path"], world["main"], world["stdin"], world["session"]) == (str(SCRIPTS), True, "", True)
     assert world["descriptors"][:3] == [0, 1, 2]
-    assert len(world["descriptors"]) <= 7, "a rank holds others' descriptors open"
+    # Beside these its progress page, as page and as lifeline, and what the interpreter has open just then.
+    assert len(world["descriptors"]) <= 8, "a rank holds others' descriptors open"
     assert (tmp_path / "open").read_text() == "never closed", "what was left open is written all the same"
     given = world["environment"]
     assert given["GLOO_SOCKET_IFNAME"] == "lo"
