@@ -16,7 +16,8 @@ import pytest
 from tests.frameworks.jobs import CACHE, SCRIPTS, python
 from tests.onebox.conftest import new_namespace
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import Document, Job
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import Document
 from tools.onebox import Cluster
 from tools.onebox.paths import OPERATOR_IMAGE
 

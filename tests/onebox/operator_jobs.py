@@ -8,18 +8,8 @@ from typing import Any
 import yaml
 
 from tests.onebox.flavours import Flavour
+from tests.onebox.paced import CONFIG_MAP, DIGITS, MOUNTED, TASK, Document
 
-Document = dict[str, Any]
-
-DIGITS: Document = {
-    "task": "trainmaster_trainer.tasks.digits:Digits",
-    "arguments": {"hidden": 64},
-    "steps": 300,
-    "globalBatchSize": 64,
-    "seed": 1,
-}
-# Never over before a test has looked at it; its namespace ends it. (The status tells of steps every ten seconds only.)
-ENDLESS: Document = {**DIGITS, "steps": 1_000_000}
 # In the pod: end the process that has mapped a rank's progress page and is not the agent.
 KILL_RANK = """
 import os, signal
@@ -44,8 +34,11 @@ class Job:
     spec: Document = field(default_factory=dict)
 
     def submit(self, **spec: Any) -> "Job":
-        """Create it."""
-        body = {"strategy": {"type": "AllReduce"}, "training": DIGITS, "workers": {"replicas": 2}, **spec}
+        """Create it, and what its task needs."""
+        body: Document = {"strategy": {"type": "AllReduce"}, "training": DIGITS, "workers": {"replicas": 2}, **spec}
+        if body["training"].get("task") == TASK:
+            self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(CONFIG_MAP))
+            body |= {role: {**MOUNTED, **body[role]} for role in ("workers", "parameterServers") if role in body}
         kind = {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": self.name}}
         self.create({**kind, "spec": body})
         return self

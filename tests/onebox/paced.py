@@ -1,12 +1,23 @@
-"""A training of the digits whose steps sleep: it is not over before a test is, and leaves the machine to others.
+"""Trainings of the digits for the tests of the operator: one that ends, and one whose steps sleep.
 
-With no sleep it has the same model, so that an undisturbed job comes to the bits of a disturbed one in seconds.
+Steps that sleep leave the machine to others while a test looks at what becomes of them. With no sleep the model is the
+same, so that an undisturbed job comes to the bits of a disturbed one in seconds.
 """
 
 from __future__ import annotations
 
-from tests.onebox.operator_jobs import DIGITS, ENDLESS, Document
+from typing import Any
 
+Document = dict[str, Any]
+
+DIGITS: Document = {
+    "task": "trainmaster_trainer.tasks.digits:Digits",
+    "arguments": {"hidden": 64},
+    "steps": 300,
+    "globalBatchSize": 64,
+    "seed": 1,
+}
+TASK = "paced:Paced"
 CONFIG_MAP: Document = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
@@ -27,9 +38,7 @@ class Paced(Digits):
 """
     },
 }
-WORKERS: Document = {
-    "replicas": 2,
-    "memory": "1500Mi",
+MOUNTED: Document = {
     "template": {
         "spec": {
             "volumes": [{"name": "task", "configMap": {"name": "task"}}],
@@ -37,9 +46,13 @@ WORKERS: Document = {
         }
     },
 }
+"""What each role of a job needs that trains `TASK`, beside `CONFIG_MAP`."""
 
 
-def paced(steps: int = ENDLESS["steps"], seconds: float = 0.0) -> Document:
+def paced(steps: int = 1_000_000, seconds: float = 0.0) -> Document:
     """Describe a training each of whose steps sleeps so long."""
-    arguments = {"seconds": seconds}
-    return {**DIGITS, "task": "paced:Paced", "arguments": arguments, "steps": steps, "globalBatchSize": 16}
+    return {**DIGITS, "task": TASK, "arguments": {"seconds": seconds}, "steps": steps, "globalBatchSize": 16}
+
+
+# Never over before a test has looked at it; its namespace ends it. (The status tells of steps every ten seconds only.)
+ENDLESS = paced(seconds=0.02)

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import ENDLESS, Job
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import ENDLESS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import DIGITS, ENDLESS, Document, Job
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import DIGITS, ENDLESS, Document
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -17,8 +17,8 @@ import pytest
 
 from tests.onebox.faults import PodProcesses, cut_from
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import Document, Job
-from tests.onebox.paced import CONFIG_MAP, WORKERS, paced
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import Document, paced
 from tools.onebox import Cluster
 from tools.onebox.shell import OneboxError
 
@@ -169,7 +169,6 @@ WHOLE: tuple[Fault, ...] = (killed, *SHORT, deleted, operator_killed, api_server
 def test_a_bad_week_ends_with_the_model_of_an_undisturbed_one(
     job: Job, undisturbed: Job, onebox: Cluster, breakable: Flavour, faults: tuple[Fault, ...]
 ) -> None:
-    job.create(CONFIG_MAP)
     submit(job, paced(seconds=0.04))
     week = BadWeek(job, onebox)
     job.goes_on()
@@ -185,4 +184,6 @@ def test_a_bad_week_ends_with_the_model_of_an_undisturbed_one(
 
 def submit(job: Job, training: Document) -> None:
     policy, checkpoint = {"maxRestarts": 20}, {"everySteps": 50, "keep": 2}
-    job.submit(training=training, workers=WORKERS, failurePolicy=policy, checkpoint=checkpoint)
+    job.submit(
+        training=training, workers={"replicas": 2, "memory": "1500Mi"}, failurePolicy=policy, checkpoint=checkpoint
+    )

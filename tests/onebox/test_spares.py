@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import DIGITS, Document, Job
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import ENDLESS, Document
 from tools.onebox import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.slow]
@@ -39,8 +40,7 @@ def after(job: Job, attempt: int, place: str, worker: int) -> Document:
 
 def test_training_goes_on_though_no_new_pod_finds_a_place(job: Job, schedulable: Cluster) -> None:
     schedulable.kubectl("cordon", STAYS)
-    training = {**DIGITS, "steps": 1_000_000}
-    job.submit(training=training, scheduling={"spares": 1}, failurePolicy={"nodeLostSeconds": 1})
+    job.submit(training=ENDLESS, scheduling={"spares": 1}, failurePolicy={"nodeLostSeconds": 1})
     job.wait("Running")
     job.wait_for("condition=SparesReady")
     schedulable.kubectl("cordon", GOES)

@@ -17,7 +17,8 @@ import pytest
 from tests.local.command import Command
 from tests.onebox.conftest import new_namespace
 from tests.onebox.flavours import Existing, Flavour
-from tests.onebox.operator_jobs import Document, Job
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import Document
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

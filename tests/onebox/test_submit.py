@@ -11,7 +11,8 @@ import yaml
 from trainmaster.cli import bundling
 
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import DIGITS, Document, Job
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import DIGITS, Document
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import DIGITS
+from tests.onebox.paced import DIGITS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -28,13 +28,15 @@ NAMES = {
 
 # Tensors alone, for users who ask for that format: it is written, and never read by us.
 WRITTEN = {"export_model.py": {("torch", "save")}}
+# It compares what marshal writes of two values, and reads nothing.
+COMPARED = {"signs.py": {"marshal"}}
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path != OF_ITS_CHILDREN], ids=lambda path: path.name)
 def test_no_pickle(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         for module in imported(node):
-            assert module.split(".")[0] not in MODULES, module
+            assert module.split(".")[0] not in MODULES - COMPARED.get(path.name, set()), module
             assert not module.startswith("torch.distributed.checkpoint"), module
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             assert (node.value.id, node.attr) not in NAMES - WRITTEN.get(path.name, set())

@@ -11,7 +11,8 @@ import pytest
 
 from tests.onebox.flavours import Flavour
 from tests.onebox.framework_jobs import a_spec, environments, mount, said, wait_until_pods_have_ended
-from tests.onebox.operator_jobs import Document, Job
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import Document
 from tools.onebox import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

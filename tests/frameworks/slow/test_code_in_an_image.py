@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import Document, Job
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import Document
 from tools.onebox import Cluster, images
 from tools.onebox.node import NEWER_NODE_TAINT
 from tools.onebox.paths import NEWER_NODE, NODE_NAMES

@@ -10,7 +10,8 @@ import pytest
 
 from tests.onebox.flavours import Flavour
 from tests.onebox.framework_jobs import KEPT, a_spec, environments, mount, said
-from tests.onebox.operator_jobs import Document, Job
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import Document
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 ROWS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rows"}, "data": {"rows.txt": "1 2 3 4 5"}}

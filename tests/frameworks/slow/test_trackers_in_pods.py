@@ -10,7 +10,8 @@ import pytest
 from tests.frameworks.slow import test_trackers_of_libraries as libraries
 from tests.frameworks.trackers import a_collector, a_server_of_mlflow, kept
 from tests.onebox.framework_jobs import a_spec, folder_of
-from tests.onebox.operator_jobs import Document, Job
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import Document
 from tools.onebox.paths import GATEWAY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
