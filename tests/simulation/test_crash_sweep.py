@@ -17,7 +17,7 @@ from tests.simulation.scenarios import Scenario
 from tests.simulation.sweeps import WAYS, Moments, both_sweeps
 
 SEED = 1
-PAIRS = 12
+PAIRS = 8
 scenarios = pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
 
 

@@ -1,6 +1,6 @@
 """The gate: random lives by seed until so many faults have been injected.
 
-`make soak` injects ten times as many, and `make simulate N=...` as many as one likes.
+`make soak` injects fifteen times as many, and `make simulate N=...` as many as one likes.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from tests.simulation.campaign import Campaign, spread
 from tests.simulation.lives import LONELY
 from tests.simulation.troubles import KINDS
 
-FAULTS = 15_000
-LONELY_FAULTS = 6_000
-SOAKED = 10
+FAULTS = 10_000
+LONELY_FAULTS = 4_000
+SOAKED = 15
 # Of each hundred faults so many kill a process; most of the others are words that were lost or came twice.
 DEATHS = 1.5
 

@@ -62,8 +62,13 @@ def test_a_shortened_gradient_is_the_whole_models_under_every_strategy(
     assert expected != pytest.approx(one_device(new_job), rel=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["BF16", "FP16"])
-@pytest.mark.parametrize(("strategy", "options", "world"), [*WHOLE, *SPLIT], ids=str)
+# FP16 scales the loss besides: for the largest groups that one alone.
+IN_16_BITS = [
+    (*row, precision) for row in (*WHOLE, *SPLIT) for precision in (["FP16"] if row[2] > 3 else ["BF16", "FP16"])
+]
+
+
+@pytest.mark.parametrize(("strategy", "options", "world", "precision"), IN_16_BITS, ids=str)
 def test_in_16_bits_every_strategy_is_near_one_device(
     new_job: NewJob, strategy: str, options: Options, world: int, precision: str
 ) -> None:
