@@ -105,7 +105,7 @@ lint: .venv/.ready  ## Format, lint, layers, types
 	@.venv/bin/mypy --no-error-summary --cache-dir=$(CACHE)/mypy operator trainer tests tools bench docs charts
 
 check: lint  ## Lint and the fast tests: under a minute
-	@$(PY) -m pytest -q $(FAST_TESTS)
+	@$(PY) -m pytest -q --numprocesses=2 --dist=loadscope $(FAST_TESTS)
 FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
 test: lint docs $(RELEASE)/.ready .venv-xla/.ready $(QUICK_FRAMEWORKS)  ## Every test, the real cluster included
