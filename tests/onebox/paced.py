@@ -38,6 +38,7 @@ class Paced(Digits):
 """
     },
 }
+WORKERS: Document = {"replicas": 2, "memory": "1500Mi"}
 MOUNTED: Document = {
     "template": {
         "spec": {

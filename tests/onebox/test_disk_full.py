@@ -13,7 +13,7 @@ import pytest
 
 from tests.onebox.flavours import Flavour
 from tests.onebox.operator_jobs import Job
-from tests.onebox.paced import paced
+from tests.onebox.paced import WORKERS, paced
 from tools.onebox import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
@@ -64,7 +64,7 @@ def test_a_full_volume_costs_nothing_but_the_saves(cluster: Flavour, namespace: 
     job, undisturbed = Job(cluster, namespace), Job(cluster, namespace, name="undisturbed")
     storage = {"persistentVolumeClaim": {"claimName": "small"}}
     checkpoint = {"everySteps": 50, "storage": storage}
-    job.submit(training=paced(seconds=0.03), workers={"replicas": 2, "memory": "1500Mi"}, checkpoint=checkpoint)
+    job.submit(training=paced(seconds=0.03), workers=WORKERS, checkpoint=checkpoint)
     job.wait_for_step(100)
     disk.fill()
     status = job.wait_for("condition=CheckpointSaving=False")
@@ -80,6 +80,6 @@ def test_a_full_volume_costs_nothing_but_the_saves(cluster: Flavour, namespace: 
     saved = job.saves()
     assert job.status()["restartCount"] == 0
     job.kubectl("delete", "tj", job.name)
-    undisturbed.submit(training=paced(saved["step"]), workers={"replicas": 2, "memory": "1500Mi"})
+    undisturbed.submit(training=paced(saved["step"]), workers=WORKERS)
     expected = undisturbed.wait("Succeeded", 600)["checkpoint"]
     assert (saved["step"], saved["sha256"]) == (expected["step"], expected["sha256"])

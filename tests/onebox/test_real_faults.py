@@ -18,7 +18,7 @@ import pytest
 from tests.onebox.faults import PodProcesses, cut_from
 from tests.onebox.flavours import Flavour
 from tests.onebox.operator_jobs import Job
-from tests.onebox.paced import Document, paced
+from tests.onebox.paced import WORKERS, Document, paced
 from tools.onebox import Cluster
 from tools.onebox.shell import OneboxError
 
@@ -184,6 +184,4 @@ def test_a_bad_week_ends_with_the_model_of_an_undisturbed_one(
 
 def submit(job: Job, training: Document) -> None:
     policy, checkpoint = {"maxRestarts": 20}, {"everySteps": 50, "keep": 2}
-    job.submit(
-        training=training, workers={"replicas": 2, "memory": "1500Mi"}, failurePolicy=policy, checkpoint=checkpoint
-    )
+    job.submit(training=training, workers=WORKERS, failurePolicy=policy, checkpoint=checkpoint)

@@ -102,9 +102,8 @@ def resume(store: Store, settings: Settings, group: Group, training: Checkpointa
     else:
         resumed = _from_checkpoint(store, training, outline, way, settings=settings, group=group, dataset=dataset)
     if resumed.begun != way.begun:
-        way = Lineage(
-            owner=way.owner
-        )  # it begins anew: an attempt before began with an older one, and saved nothing of its own
+        # It begins anew: an attempt before began with an older one, and saved nothing of its own.
+        way = Lineage(owner=way.owner)
     writer = ThreadPoolExecutor(1, "lineage")  # a disk takes its time, in which a first step can be computed
     writing = writer.submit(store.go_on, way.with_attempt(settings.attempt, resumed.step))
     writer.shutdown(wait=False)

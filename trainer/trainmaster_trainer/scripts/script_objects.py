@@ -53,8 +53,7 @@ class ScriptObjects:
         tensors = {full: one for name in self._split for full, one in self._captured(name)[0].tensors.items()}
         self.snapshots = self._kind(tensors) if snapshots else Snapshots.NONE
         self._room = 0  # of the trees that are this rank's own
-        self._told: dict[str, Any] = {}  # of the last snapshot, beside tensors
-        self._scalars: dict[str, Any] = {}
+        self._scalars: dict[str, Any] = {}  # of the last snapshot
         self._own_trees: dict[str, Any] = {}  # the trees that are this rank's own, as they were packed last
         self._packed = torch.empty(0, dtype=torch.uint8)
         self._allowed = allowed_in({name: local(tensor) for name, tensor in tensors.items()}, self._buffers(tensors))
@@ -143,9 +142,9 @@ class ScriptObjects:
             kept.tensors |= {full: local(one) for full, one in writer.tensors.items()}
         if self.snapshots is Snapshots.NEIGHBOURS:
             kept.own = frozenset(self._buffers(kept.tensors) | self._add_own(kept.tensors, table))
-        if self._head() != {**self._told, "objects": {}} or not _are_same(table, self._told["objects"]):
-            self._told = {**self._head(), "objects": table}
-            self._scalars = {SCRIPT: self._told}
+        head, last = self._head(), self._scalars.get(SCRIPT, {})
+        if head != {**last, "objects": {}} or not _are_same(table, last["objects"]):
+            self._scalars = {SCRIPT: {**head, "objects": table}}
         kept.scalars = self._scalars  # the same object again where nothing has changed
         return kept
 

@@ -24,11 +24,14 @@ from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
+_ABSENT = "it is not there, or not good"
+
 
 class ForeignFolder(FolderSource):
     """ForeignFolder looks once more where all are bad, as that job may have saved and pruned meanwhile."""
 
     _seen: int | None = None
+    _why = _ABSENT
 
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
@@ -56,13 +59,11 @@ class ForeignFolder(FolderSource):
 
     @override
     def why_none(self, way: Lineage) -> str:
-        return f"{FIELD}: there is no good checkpoint in {self._folder}. Correct the path or take it out."
+        return _why_none(str(self._folder), self._settings.plan.resume_step, self._why)
 
 
 class ForeignStep(ForeignFolder):
     """ForeignStep is the one checkpoint of a folder that `resumeFrom.step` names."""
-
-    _why = "it is not there, or not good"
 
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
@@ -76,11 +77,6 @@ class ForeignStep(ForeignFolder):
             self._why = str(bad)
             return []
         return [[step, str(self._folder)]]
-
-    @override
-    def why_none(self, way: Lineage) -> str:
-        step = self._settings.plan.resume_step
-        return f"{FIELD}: step {step} in {self._folder} cannot be used: {self._why}. Name another step."
 
 
 class ForeignObjects(ObjectSource):
@@ -116,10 +112,14 @@ class ForeignObjects(ObjectSource):
 
     @override
     def why_none(self, way: Lineage) -> str:
-        step = self._settings.plan.resume_step
-        if step is None:
-            return f"{FIELD}: there is no good checkpoint in {self._where}. Correct the path or take it out."
-        return f"{FIELD}: step {step} in {self._where} cannot be used: it is not there, or not good. Name another step."
+        return _why_none(self._where, self._settings.plan.resume_step, _ABSENT)
+
+
+def _why_none(where: str, step: int | None, why: str) -> str:
+    """Return the sentence with the cure. `step`: the one that is asked for; None: the newest good one."""
+    if step is None:
+        return f"{FIELD}: there is no good checkpoint in {where}. Correct the path or take it out."
+    return f"{FIELD}: step {step} in {where} cannot be used: {why}. Name another step."
 
 
 def open_foreign(settings: Settings, group: Group) -> Source[LoadedCheckpoint]:
