@@ -106,7 +106,7 @@ def _counts(one: classes.FailureClass) -> str:
 
 
 def _refilled(one: classes.FailureClass) -> str:
-    return "no" if one.limit == 0 or one.free else "yes"
+    return "no" if one.limit == 0 or one.name in classes.FREE else "yes"
 
 
 def _cure(reason: str) -> str:

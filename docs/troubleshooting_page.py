@@ -71,7 +71,9 @@ def troubleshooting_page() -> str:
 
 def _class(row: classes.FailureClass) -> list[str]:
     otherwise = (
-        "Nothing; the job goes on by itself." if row.free else "If it comes again, correct what the evidence names."
+        "Nothing; the job goes on by itself."
+        if row.name in classes.FREE
+        else "If it comes again, correct what the evidence names."
     )
     advice = " ".join(text for text in (row.cure, row.hint) if text) or otherwise
     return [

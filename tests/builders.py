@@ -90,10 +90,11 @@ def a_replica(index: int = 0, incarnation: int = 0, role: str = names.WORKER, jo
     )
 
 
-def a_slot(replica: Replica) -> Slot:
+def a_slot(replica: Replica, devices: int = 1) -> Slot:
     """The slot of one rank that this replica fills."""
     key = names.replica_key(replica.role, replica.index)
-    return Slot(replica.role, replica.index, key, replica.incarnation, replica.name, 1, replica, replica.reporting)
+    beat = replica.reporting
+    return Slot(replica.role, replica.index, key, replica.incarnation, replica.name, 1, devices, replica, beat)
 
 
 def pending(replica: Replica, reason: str = "", message: str = "", since: float | None = None) -> Replica:

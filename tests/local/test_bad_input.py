@@ -176,6 +176,16 @@ def test_a_script_that_exits_with_a_code_is_restarted_within_its_budget(command:
     assert "spec.failurePolicy.maxRestarts" in command.status["message"]
 
 
+@pytest.mark.parametrize(("workers", "cure"), [({"replicas": 1}, "set spec"), ({"replicas": 1, "gpus": 1}, "lower it")])
+def test_a_gpu_that_is_not_there_ends_a_script_at_once(command: Command, workers: dict[str, int], cure: str) -> None:
+    """And not after restarts with pauses, as of a node whose device is broken."""
+    job = a_script("import torch\ntorch.ones(1).to('cuda')\n", command.folder, workers=workers)
+    assert command.start(job, CUDA_VISIBLE_DEVICES="").end() == 1
+    assert command.status["reason"] == "BadConfiguration"
+    assert "spec.workers.gpus" in command.status["message"]
+    assert cure in command.status["message"]
+
+
 def test_the_last_words_of_another_worker_are_shown_too(command: Command) -> None:
     """A program that is not Python leaves no error report, and only the first worker's lines are on the terminal."""
     shell = 'if [ "$RANK" = 1 ]; then echo out of milk; exit 4; fi; sleep 600'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.roles import ReplicaSpec
-from trainmaster.local.devices import device_environment, devices_here, too_few
+from trainmaster.local.devices import device_environment, devices_here, short_of_devices, too_few
 
 from tests.local.command import a_job
 
@@ -51,4 +51,6 @@ def test_too_few_gpus_are_told_with_the_field() -> None:
     assert too_few(job, ("0", "1", "2", "3")) is None
     told = too_few(job, ("0",))
     assert told is not None
+    assert short_of_devices(("0",), job.spec.workers)
+    assert not short_of_devices((), ReplicaSpec()), "who asks for none has enough"
     assert "spec.workers.gpus: the job asks for 4 GPUs and this machine has 1" in told

@@ -30,8 +30,12 @@ def device_environment(here: tuple[str, ...], spec: ReplicaSpec, index: int, spa
     if not here:
         return {}
     mine = here[index * spec.gpus : (index + 1) * spec.gpus]
-    enough = spec.gpus > 0 and (spec.replicas + spares) * spec.gpus <= len(here)
-    return {VISIBLE: ",".join(mine) if enough else ""}
+    return {VISIBLE: "" if short_of_devices(here, spec, spares) else ",".join(mine)}
+
+
+def short_of_devices(here: tuple[str, ...], spec: ReplicaSpec, spares: int = 0) -> bool:
+    """Return whether this machine has fewer GPUs than the replicas and spares of this spec ask for."""
+    return (spec.replicas + spares) * spec.gpus > len(here)
 
 
 def too_few(job: TrainingJob, here: tuple[str, ...]) -> str | None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
+import os
 import secrets
 import signal
 import time
@@ -21,6 +22,7 @@ from trainmaster.core.states import actions, observed
 from trainmaster.core.states.observed import ReplicaPhase
 from trainmaster.intake import HeartbeatRefusedError, Intake, Speaker
 from trainmaster.local import processes
+from trainmaster.local.devices import devices_here, short_of_devices
 from trainmaster.local.endings import ending
 from trainmaster.local.variables import LOOPBACK, Site, agent_variables, grace_seconds
 from trainmaster.local.workdir import Workdir
@@ -176,7 +178,9 @@ class LocalPlatform:
         replica = observed.Replica(
             wish.role, wish.index, wish.incarnation, name, uid, ReplicaPhase.RUNNING, time.time(), LOOPBACK, "localhost"
         )
-        replica = dataclasses.replace(replica, revision=revision.revision_of(self.job, wish.role))
+        short = short_of_devices(devices_here(os.environ), self.job.spec.roles[wish.role], self.job.spec.spares)
+        made_of = revision.revision_of(self.job, wish.role)
+        replica = dataclasses.replace(replica, revision=made_of, short_of_devices=short)
         self._places[name] = _Place(replica, agent)
 
     def _delete(self, name: str, uid: str) -> None:

@@ -194,6 +194,9 @@ ERRORS: list[tuple[str, str, Label]] = [
     ("RuntimeError", "CUDA unknown error - this may be due to an incorrectly set up environment", DEVICE),
     ("RuntimeError", "Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized", DEVICE),
     ("RuntimeError", "Found no NVIDIA driver on your system.", DEVICE),
+    ("RuntimeError", "No CUDA GPUs are available", DEVICE),
+    ("ValueError", "ProcessGroupNCCL is only supported with GPUs, no GPUs found!", DEVICE),
+    ("AssertionError", "Torch not compiled with CUDA enabled", WRONG),
     ("NVMLError_DriverNotLoaded", "Driver Not Loaded", DEVICE),
     ("NVMLError_LibRmVersionMismatch", "Driver/library version mismatch", DEVICE),
     (

@@ -34,7 +34,7 @@ class Stop:
 def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure, now: datetime) -> Stop | None:
     """Return why not to restart after `failure` at `now`; None: restart."""
     kind = classes.class_of(failure.failure_class)
-    if kind.free:
+    if kind.name in classes.FREE:
         return None
     if kind.limit == 0:
         return Stop("BadConfiguration", kind.cure)

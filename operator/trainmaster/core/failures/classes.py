@@ -65,11 +65,6 @@ class FailureClass:
     hint: str = ""  # said when it goes on
 
     @property
-    def free(self) -> bool:
-        """Return whether the class takes from no budget at all."""
-        return not self.costs and self.limit is None
-
-    @property
     def decision(self) -> str:
         """Return the decision in a sentence, for docs."""
         if self.limit == 0:
@@ -87,8 +82,8 @@ class FailureClass:
 CLASSES = (
     FailureClass(
         CONFIGURATION,
-        "exit code 78; a program or module that the image does not have; no valid Python; "
-        "variables that are too large to start it with",
+        "exit code 78; a program or module that the image does not have; no valid Python; variables that are too "
+        "large to start it with; a program that uses a GPU in a job that asks for none",
         "What was written cannot work; trying again would only hide the sentence that says so.",
         limit=0,
         cure=f"A restart would not mend this; correct the job and {AGAIN}. spec.checkpoint.resumeFrom.path goes on "
@@ -253,8 +248,7 @@ CLASSES = (
         limit=6,
         pauses=(0, 5, 30, 60),
         blames_node=True,
-        cure="Have the node's devices looked at: nvidia-smi -q and the kernel's log (Xid). Where the program uses a "
-        "GPU and the job asks for none, set spec.workers.gpus.",
+        cure="Have the node's devices looked at: nvidia-smi -q and the kernel's log (Xid).",
     ),
     FailureClass(
         INFRASTRUCTURE,
@@ -310,7 +304,7 @@ CLASSES = (
 )
 
 BY_NAME = {one.name: one for one in CLASSES}
-FREE = frozenset(one.name for one in CLASSES if one.free)
+FREE = frozenset(one.name for one in CLASSES if not one.costs and one.limit is None)  # these take from no budget
 SYMPTOMS = frozenset(one.name for one in CLASSES if one.symptom)
 
 

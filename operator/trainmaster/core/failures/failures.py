@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainmaster.api.status import RestartRecord
 from trainmaster.core import figures
-from trainmaster.core.failures import classes, fingerprint, last_lines, signatures, tracebacks
+from trainmaster.core.failures import classes, fingerprint, last_lines, no_device, signatures, tracebacks
 from trainmaster.core.situation.slots import Slot
 from trainmaster.core.states.observed import Ending, Replica
 from trainmaster.wire import names
@@ -100,7 +100,8 @@ def of_agent(slot: Slot, attempt: int) -> Failure:
 def of_rank(slot: Slot, report: ExitReport) -> Failure:
     """Return the failure that an agent reports of one of its ranks."""
     report = tracebacks.with_error(report)
-    kind, exit_text, error = class_of(report), _exit_text(report), report.error
+    missing, exit_text, error = no_device.cure(slot, report), _exit_text(report), report.error
+    kind = classes.CONFIGURATION if missing else class_of(report)
     mark = kind
     if kind not in _ALWAYS_THE_SAME:
         mark = fingerprint.of_error(kind, error) if error else figures.legible(f"{kind}|{exit_text}")
@@ -110,7 +111,7 @@ def of_rank(slot: Slot, report: ExitReport) -> Failure:
         replica=f"{slot.key} rank {figures.count(report.rank)}",
         node=slot.replica.node if slot.replica else "",
         exit=figures.legible(exit_text),
-        evidence=figures.legible(_evidence(report)),
+        evidence=figures.legible(f"{_evidence(report)}; {missing}" if missing else _evidence(report)),
         step=figures.count(report.step),
         fingerprint=mark,
         stacks=figures.legible(clipped(report.stacks)),

@@ -121,7 +121,9 @@ def _seconds_to_detect(facts: Facts, failure: Failure, symptom: RestartRecord | 
 def remark(failure: Failure) -> str:
     """Return what to add about a failure after which the job goes on."""
     kind = classes.class_of(failure.failure_class)
-    remarks = (["It costs no restart budget."] if kind.free else []) + ([kind.hint] if kind.hint else [])
+    remarks = (["It costs no restart budget."] if kind.name in classes.FREE else []) + (
+        [kind.hint] if kind.hint else []
+    )
     return "".join(f" {remark}" for remark in remarks)
 
 

@@ -34,6 +34,16 @@ _CLIENTS = (
 _ANSWERS = (
     r"ClientError|HTTPError|HfHubHTTPError|HTTPStatusError|S3Error|ServerError|ClientResponseError|Http(Response)?Error"
 )
+# What a program is told that wants a GPU where none is to be seen.
+_NO_DEVICE = (
+    r"no CUDA-capable device|No CUDA GPUs are available|Found no NVIDIA driver|only supported with GPUs, no GPUs found"
+)
+_NO_CUDA = "Torch not compiled with CUDA enabled"
+_NO_DEVICE_TYPES = rf"{_TORCH}|ValueError|CUDARuntimeError|MisconfigurationException"
+# The same of a line that begins with the type: its node's GPU is broken, or it was given none (`no_device`).
+WANTS_A_DEVICE = re.compile(
+    rf"({_NO_DEVICE_TYPES}|AssertionError): .*({_NO_DEVICE}|{_NO_CUDA})", re.IGNORECASE | re.DOTALL
+)
 # Code that waits for peers; torch's `record` around a user's main is no sign of that.
 _COLLECTIVES = r"torch/distributed/(?!elastic/)|trainmaster_trainer/(transport|collectives)/"
 
@@ -59,6 +69,8 @@ SIGNATURES = (
     Signature(classes.SIGNAL, "WarmParentLost"),
     # How Python raises SIGINT in a script.
     Signature(classes.TERMINATED, "KeyboardInterrupt"),
+    # The library that the image has is one for CPUs.
+    Signature(classes.CONFIGURATION, "AssertionError", _NO_CUDA),
     # Memory.
     Signature(classes.DEVICE_OUT_OF_MEMORY, "OutOfMemoryError"),
     Signature(
@@ -96,11 +108,12 @@ SIGNATURES = (
         classes.DEVICE_FAULT,
         _TORCH,
         r"uncorrectable (ECC|NVLink) error|fallen off the bus|GPU is lost|unspecified launch failure"
-        r"|no CUDA-capable device|CUDA-capable device\(s\) is/are busy or unavailable|CUDA unknown error"
+        r"|CUDA-capable device\(s\) is/are busy or unavailable|CUDA unknown error"
         r"|CUDA driver (initialization failed|error|version is insufficient)|Driver/library version mismatch"
         r"|system not yet initialized|hardware stack error|cudaErrorDevicesUnavailable"
-        r"|Unable to determine the device handle|Found no NVIDIA driver",
+        r"|Unable to determine the device handle",
     ),
+    Signature(classes.DEVICE_FAULT, _NO_DEVICE_TYPES, _NO_DEVICE),
     Signature(classes.DEVICE_FAULT, r"NVMLError\w*", ""),
     # Misuse of a collective is the program's own error, whichever library reports it.
     Signature(classes.PYTHON_ERROR, _TORCH, r"ncclInvalid(Usage|Argument)|op\.preamble\.length|Duplicate GPU detected"),

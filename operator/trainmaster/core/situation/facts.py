@@ -196,6 +196,7 @@ class Facts:
             incarnation=incarnation,
             name=names.replica_name(self.job.name, role, index, incarnation),
             ranks=self.job.spec.ranks_each if role == names.WORKER else 1,
+            devices=self.job.spec.roles[role].gpus,
             replica=replica,
             heartbeat=replica.reporting if replica else None,
             may_train=is_in and self.status.phase not in phases.GATHERING,

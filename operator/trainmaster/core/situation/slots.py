@@ -24,6 +24,7 @@ class Slot:
     incarnation: int
     name: str  # that of its replica
     ranks: int
+    devices: int  # that the job asks for, for its replica
     replica: Replica | None
     heartbeat: messages.Heartbeat | None  # its agent's last one; None where the replica does not run or has sent none
     may_train: bool = False  # by the status: then silence means nothing, as ranks train without the operator

@@ -78,6 +78,7 @@ class Replica:
     hold_seconds: float = 0.0  # for how long its request is held, or was held last
     node_silent: bool = False  # the platform says that its node does not answer any more
     revision: str = ""  # of the spec that it was made of (revision.py); empty: not known
+    short_of_devices: bool = False  # its machine has fewer than the job asks for, so that it was given none
     kept_by: str = ""  # the container that still runs in it, though its training has ended; empty: none
 
     @property
