@@ -24,7 +24,7 @@ $(UV):
 # Under PYTHONDONTWRITEBYTECODE, which containers often set, each of a thousand processes would compile torch anew (2 s).
 KEEP_BYTECODE = -c 'import importlib, sys; sys.dont_write_bytecode = False; [*map(importlib.import_module, sys.argv[1:])]'
 IMPORTED := $(addprefix torch.,distributed.fsdp distributed.tensor.parallel distributed.tensor.debug utils.data \
-  distributed.algorithms.ddp_comm_hooks.powerSGD_hook _inductor.compile_fx) safetensors.torch s3fs pydantic aiohttp yaml
+  distributed.algorithms.ddp_comm_hooks.powerSGD_hook distributed.pipelining _inductor.compile_fx) safetensors.torch s3fs pydantic aiohttp yaml
 
 setup: .venv/.ready  ## Make .venv from the lock file
 

@@ -5,6 +5,7 @@ one on its standard output: {"start": [environment, ...], "output": [path, ...]}
 {"wait": pid} -> {"status": waitstatus}; {"poll": pid} -> the same, or null while it runs.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -120,6 +121,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    gc.collect()
+    gc.freeze()  # as the agent's warm parent does: torch's objects stay out of each rank's collections of garbage
     pages = HugePages()
     while not pages.done:  # a third of the work of a fork and of an end, of which there are thousands
         pages.take_one()
