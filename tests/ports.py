@@ -1,21 +1,36 @@
 """Loopback ports for processes that tests start, which open them a moment later."""
 
 import itertools
-import os
 import socket
 from contextlib import suppress
 
-_OF_A_PROCESS = 2000
-# Of pytest-xdist's processes each has its own, and the one that runs all tests by itself the last. They lie below those
-# that the kernel gives to connections: such a one may be taken before its process opens it.
-_BLOCK = int(os.environ.get("PYTEST_XDIST_WORKER", "gw4").removeprefix("gw")) % 5
-_PORTS = itertools.cycle(range(20_000 + _BLOCK * _OF_A_PROCESS, 20_000 + (_BLOCK + 1) * _OF_A_PROCESS))
+# They lie below those that the kernel gives to connections: such a one may be taken before its process opens it.
+_PORTS = range(20_000, 30_000)
+_OURS: dict[int, socket.socket] = {}  # by port: a name in the kernel that is this process's for as long as it lives
+_NEXT = itertools.cycle(_PORTS)
 
 
 def free_port() -> int:
-    """A loopback port that nobody uses now, and that nobody else is given for long."""
-    for port in itertools.islice(_PORTS, _OF_A_PROCESS):
-        with socket.socket() as probe, suppress(OSError):
+    """A loopback port that nobody uses now, and that no other process of tests on this machine is given."""
+    for port in itertools.islice(_NEXT, len(_PORTS)):
+        with suppress(OSError), socket.socket() as probe:
+            _claim(port)
             probe.bind(("127.0.0.1", port))
             return port
     raise OSError("no port is free")
+
+
+def _claim(port: int) -> None:
+    """Claim a port, once.
+
+    Raises:
+        OSError: another process of tests has it.
+    """
+    if port not in _OURS:
+        name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            name.bind(f"\0trainmaster-test-port-{port}")
+        except OSError:
+            name.close()
+            raise
+        _OURS[port] = name
