@@ -271,7 +271,8 @@ def _is_newer(old: Heartbeat | None, new: Heartbeat) -> bool:
 
 def _gist(beat: Heartbeat) -> tuple[object, ...]:
     ranks = tuple((rank.phase, rank.unsaved is None) for rank in beat.ranks)
-    return beat.state, beat.attempt, beat.roster_digest, beat.exit, beat.stalled, beat.good_end, ranks
+    away = tuple(sorted(beat.trackers))  # what they say varies; the first word of one may be the last before the end
+    return beat.state, beat.attempt, beat.roster_digest, beat.exit, beat.stalled, beat.good_end, ranks, away
 
 
 def _nothing_yet(heartbeat: Heartbeat) -> Posted:

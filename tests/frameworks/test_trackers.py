@@ -71,6 +71,19 @@ def test_credentials_that_are_turned_away_are_one_condition_with_the_cure(comman
     assert command.status["restartCount"] == 0
 
 
+def test_the_first_word_of_a_tracker_is_heard_after_the_end_too(command: Command, folder: Path) -> None:
+    """The job is over before any follower has begun, and what each of them says is still news."""
+    (folder / "file").touch()
+    job = a_task(steps=1, workers=1)
+    missing = {name: {"url": "http://127.0.0.1:9"} for name in ("mlflow", "wandb", "openTelemetry")}
+    job["spec"]["training"]["trackers"] = {"tensorBoard": {"folder": str(folder / "file")}, **missing}
+    assert command.start(job).end() == 0
+    told = told_of_trackers(command)
+    assert [
+        title for title in ("TensorBoard: ", "MLflow: ", "Weights & Biases: ", "OpenTelemetry: ") if title not in told
+    ] == []
+
+
 def test_a_variable_chooses_a_tracker_and_its_typo_is_named(command: Command) -> None:
     command.make_gate()
     job = a_task(steps=40, workers=1, arguments={"hold_at": 35})

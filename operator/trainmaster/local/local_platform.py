@@ -29,6 +29,7 @@ from trainmaster.local.workdir import Workdir
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.files import delete_folder
 from trainmaster.wire.messages import Heartbeat
 
@@ -127,11 +128,17 @@ class LocalPlatform:
         told = (self.intake.heartbeat(place.replica.uid) for place in self._places.values())
         return [*self._past, *(heartbeat for heartbeat in told if heartbeat)]
 
-    async def agents_gone(self, seconds: float = _SLACK_SECONDS) -> None:
-        """Wait until the agents have exited, as ordered, but at most so many seconds."""
-        outputs = [place.agent.output for place in self._places.values()]
-        if outputs:
-            await asyncio.wait(outputs, timeout=seconds)
+    async def agents_gone(self) -> None:
+        """Wait until the agents have exited, as ordered, but not for long for one that does not say that it leaves.
+
+        One that does may still have the last lines told to a tracker, and bounds that itself.
+        """
+        deadline = time.monotonic() + _SLACK_SECONDS
+        while left := [place for place in self._places.values() if not place.agent.output.done()]:
+            beats = [self.intake.heartbeat(place.replica.uid) for place in left]
+            if time.monotonic() >= deadline and not any(beat and beat.state == AgentState.LEAVING for beat in beats):
+                return
+            await asyncio.wait([place.agent.output for place in left], timeout=1.0)
 
     async def close(self) -> None:
         """End all agents that still run."""

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -37,6 +38,7 @@ class FollowerProcess:
     ) -> None:
         self.title = trackers.TRACKERS[name].title
         self.has_ended = False
+        self.worked = time.monotonic()  # when it began, or last came further
         self._name = name
         self._settings = settings
         self._reactor = reactor
@@ -101,7 +103,11 @@ class FollowerProcess:
         data = os.read(running.stdout.fileno(), _CHUNK)
         *lines, self._text = (self._text + data).split(b"\n")
         for line in lines:
-            self._heard(self.title, str(json.loads(line)["problem"]))
+            told = json.loads(line)
+            if "problem" in told:
+                self._heard(self.title, str(told["problem"]))
+            else:
+                self.worked = time.monotonic()
         if not data:
             process.kill_group(running.pid, signal.SIGKILL)  # what its library has started
             self._forget(running)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
 
 from trainmaster.wire import names, trackers
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from trainmaster_trainer.agent.follower_process import FollowerProcess
 
 _BEGIN_SECONDS = 2.0  # after the ranks
-_END_SECONDS = 25.0  # for what is left to tell at the end of the job; where a tracker is away:
+_END_SECONDS = 25.0  # for what is left to tell at the end of the job, where a follower comes no further meanwhile
+_LONGEST_END_SECONDS = 50.0  # where it does; where its tracker is away:
 _END_SECONDS_AWAY = 3.0
+_LOOK_SECONDS = 1.0
 _SAMPLE_SECONDS = 1.0
 LEFT, FINISHED, FAILED = "left", "finished", "failed"  # how the job has ended
 _ENDS = {0: FINISHED, 1: FAILED}  # by the exit code in the orders
@@ -43,6 +46,7 @@ class Followers:
         self._changed = changed
         self._timer: Optional[Timer] = None  # of the beginning
         self._bound: Optional[Timer] = None  # of the end
+        self._ended = 0.0  # when the job did
         self._followers: List[FollowerProcess] = []
         self._then: Optional[Callable[[], None]] = None
         self._files = files
@@ -67,7 +71,11 @@ class Followers:
         self._tell_page()
         for follower in self._followers:
             follower.finish(_ENDS.get(exit_code, LEFT))
-        self._bound = self._reactor.after(_END_SECONDS if exit_code in _ENDS else _END_SECONDS_AWAY, self._give_up)
+        if exit_code in _ENDS:
+            self._ended = time.monotonic()
+            self._bound = self._reactor.after(_LOOK_SECONDS, self._give_up_on_those_stuck)
+        else:
+            self._bound = self._reactor.after(_END_SECONDS_AWAY, self._give_up)
         self._reactor.after(_END_SECONDS_AWAY, self._give_up_on_those_away)
         self._look()
 
@@ -121,6 +129,11 @@ class Followers:
             then, self._then, self._followers = self._then, None, []
             then()
 
+    def _give_up_on_those_stuck(self) -> None:
+        now = time.monotonic()
+        self._give_up({one.title for one in self._followers if is_stuck(self._ended, one.worked, now)})
+        self._bound = self._reactor.after(_LOOK_SECONDS, self._give_up_on_those_stuck) if self._then else None
+
     def _give_up_on_those_away(self) -> None:
         self._give_up({*self.problems})
 
@@ -133,6 +146,11 @@ class Followers:
                 self._say(f"{follower.title} was not told of the last steps; metrics.jsonl has them")
                 follower.kill()
         self._look()
+
+
+def is_stuck(ended: float, worked: float, now: float) -> bool:
+    """Return whether a follower is not waited for any more that last came further at `worked`, after the job's end."""
+    return now >= min(max(ended, worked) + _END_SECONDS, ended + _LONGEST_END_SECONDS)
 
 
 def _writes(settings: AgentSettings, roster: Roster) -> bool:

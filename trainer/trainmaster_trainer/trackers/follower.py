@@ -1,12 +1,13 @@
 """Run a follower: the process that tells one tracker what metrics.jsonl says, as it grows.
 
 Its argument is a file with the subject; lines of JSON come from the agent: points that it has seen itself, and in
-the end how the job has ended. Others go to it: what is wrong, or that all is well again. The tracker may be away or
-hang for as long as it likes: the lines are in the file.
+the end how the job has ended. Others go to it: what is wrong, or that all is well again, and that a call has succeeded.
+The tracker may be away or hang for as long as it likes: the lines are in the file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -42,11 +43,15 @@ _MAKERS: dict[str, Callable[[TrackedJob], Tracker]] = {
 
 
 class Follower:
-    """Follower tells one tracker. `report` is given what is wrong, in a sentence, or "" where all is well again."""
+    """Follower tells one tracker. `report` is given what is wrong, in a sentence, or "" where all is well again.
 
-    def __init__(self, subject: TrackedJob, report: Callable[[str], None]) -> None:
+    `works` is called when it has come further.
+    """
+
+    def __init__(self, subject: TrackedJob, report: Callable[[str], None], works: Callable[[], None]) -> None:
         self._subject = subject
         self._report = report
+        self._works = works
         self._state_file = subject.own / "state.json"
         self._lines: ScriptLines | None = None
         self._tail = Tail(subject)
@@ -113,6 +118,7 @@ class Follower:
             else:
                 self.busy_since = None
                 self._report("")
+                self._works()
                 return
             self.busy_since = None
             # Once the job has ended, or as it ends, the wait is only a moment.
@@ -147,6 +153,7 @@ class Follower:
             except ImportError as error:
                 what = f"needs the library {traits.library}, which {sys.executable} does not have ({error})"
                 raise TrackerError(f"{what}: {traits.install}") from None
+        self._works()  # an import takes long where the machine is busy
         tracker = _MAKERS[self._subject.tracker](self._subject)
         self._saved.run = tracker.begin(self._saved.run)
         self._tracker = tracker
@@ -179,11 +186,17 @@ class Reports:
             if problem == self._last:
                 return
             self._last = problem
-            try:
-                self._file.write(json.dumps({"problem": problem}) + "\n")
-                self._file.flush()
-            except OSError:  # the agent has gone
-                pass
+            self._write({"problem": problem})
+
+    def works(self) -> None:
+        """Tell that the follower has come further."""
+        with self._lock:
+            self._write({"works": True})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the agent has gone
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
 
 
 def main() -> None:
@@ -195,7 +208,7 @@ def main() -> None:
     told: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     if not told["parameters"].get("commit"):
         told["parameters"].update(code_version.commit())
-    follower = Follower(TrackedJob(**told), reports.say)
+    follower = Follower(TrackedJob(**told), reports.say, reports.works)
     threading.Thread(target=_listen, args=(follower,), daemon=True).start()
     threading.Thread(target=_watch, args=(follower, reports.say), daemon=True).start()
     follower.run()
