@@ -72,11 +72,10 @@ def replace(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _QUIETLY, 0o644)
     try:
-        try:
-            write_all(descriptor, memoryview(data))
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         temporary.replace(path)
     except BaseException:
         temporary.unlink()  # on a full disk, each try would leave one more

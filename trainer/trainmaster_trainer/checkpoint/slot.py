@@ -190,8 +190,7 @@ class Snapshot:
         Raises:
             SlotError: it is not whole any more.
         """
-        page = _mapped(self.path)
-        head, layout, text = _read(page)
+        page, head, layout, text = _read(self.path)
         if head != self.head:
             raise SlotError("it has changed")
         places, scalars = from_text(layout.partition(b"\n")[2], text)
@@ -216,8 +215,7 @@ def look(path: Path) -> Snapshot:
     Raises:
         SlotError: no whole snapshot does.
     """
-    with _mapped(path) as page:
-        head, layout, _ = _read(page)
+    _, head, layout, _ = _read(path)
     try:
         owner = codec.from_plain(Owner, bounded_json.parse(layout.partition(b"\n")[0][:_MOST_OWNER], _MOST_OWNER, 1))
     except ValueError as error:
@@ -232,17 +230,13 @@ def look(path: Path) -> Snapshot:
     return Snapshot(path, head, replace(owner, carries=carries, step=head.step))
 
 
-def _mapped(path: Path) -> mmap.mmap:
-    """Return private memory of what is in a file."""
+def _read(path: Path) -> tuple[mmap.mmap, Head, bytes, bytes]:
+    """Return private memory of what is in a file, the head of it, and the texts of its layout and its scalars."""
     try:
         with os.fdopen(open_to_read(path), "rb", buffering=0) as file:
-            return mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+            page = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     except (OSError, ValueError) as error:  # it may be empty
         raise SlotError(str(error)) from None
-
-
-def _read(page: mmap.mmap) -> tuple[Head, bytes, bytes]:
-    """Return the head, and the texts of layout and scalars as they were written."""
     if len(page) < PAGE:
         raise SlotError("it is too short")
     magic, mark, *numbers = _HEAD.unpack(page[: _HEAD.size])
@@ -256,14 +250,13 @@ def _read(page: mmap.mmap) -> tuple[Head, bytes, bytes]:
     changed = zlib.crc32(layout) != head.layout_sum or zlib.crc32(scalars) != head.scalars_sum
     if head.length > head.room or changed:
         raise SlotError("its content has changed")
-    return head, layout, scalars
+    return page, head, layout, scalars
 
 
 def step_of(path: Path) -> int:
     """Return the step of the snapshot in a file; -1 where none is whole."""
     try:
-        with _mapped(path) as page:
-            return _read(page)[0].step
+        return _read(path)[1].step
     except SlotError:
         return -1
 

@@ -33,6 +33,7 @@ _DEEPEST = 60
 _LONGEST_NAME = 700
 _LARGEST_INT = 1 << 62
 _NUMBERS = "biufc"  # kinds of NumPy's dtypes
+_DTYPES = {dtype_name(one): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
 _CURE = "Let its state_dict() give numbers, texts, lists, dicts, tensors and arrays of numbers only"
 
 
@@ -159,14 +160,15 @@ def read(tree: Any, tensors: Mapping[str, Tensor], place: Place, path: Path = ()
     """
     if len(path) > _DEEPEST:
         raise ValueError("it is nested too deep")
-    if isinstance(tree, list) or (isinstance(tree, dict) and "tuple" in tree):
-        items = tree if isinstance(tree, list) else tree["tuple"]
-        found = [read(item, tensors, place, (*path, index)) for index, item in enumerate(items)]
-        return found if isinstance(tree, list) else tuple(found)
+    if isinstance(tree, list):
+        return [read(item, tensors, place, (*path, index)) for index, item in enumerate(tree)]
     if not isinstance(tree, dict):
         return tree
+    for kind in (tuple, set):
+        if kind.__name__ in tree:
+            return kind([read(item, tensors, place, (*path, index)) for index, item in enumerate(tree[kind.__name__])])
     if "dict" in tree:
-        pairs = [(_key(key), item) for key, item in tree["dict"]]
+        pairs = [(read(key, tensors, place, path), item) for key, item in tree["dict"]]
         return {key: read(item, tensors, place, (*path, key)) for key, item in pairs}
     if "tensor" in tree:
         value = place(tensors[tree["tensor"]], path, bool(tree.get("sharded")))
@@ -179,14 +181,8 @@ def read(tree: Any, tensors: Mapping[str, Tensor], place: Place, path: Path = ()
     return value.to("cuda") if on_gpu and isinstance(value, Tensor) and not isinstance(value, DTensor) else value
 
 
-def _key(key: Any) -> Any:
-    return tuple(key["tuple"]) if isinstance(key, dict) else key
-
-
 def _word(tree: dict[str, Any]) -> Any:
     ((kind, text),) = tree.items()
-    if kind == "set":
-        return {_key(item) for item in text}
     if kind == "int" and len(text) < _LONGEST_NAME:
         return int(text)
     if kind == "float" and text in ("nan", "inf", "-inf"):
@@ -194,22 +190,15 @@ def _word(tree: dict[str, Any]) -> Any:
     if kind == "hex":
         return bytes.fromhex(text)
     if kind == "dtype":
-        return _dtype(text)
+        return _DTYPES[text]
     if kind == "device" and text.isalpha():
         return torch.device(text)
     raise ValueError(f"{tree!r:.80} is nothing that a state has")
 
 
-def _dtype(text: str) -> torch.dtype:
-    dtype = getattr(torch, text, None)
-    if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"{text!r:.40} is no dtype")
-    return dtype
-
-
 def _from_bytes(tree: dict[str, Any], raw: Tensor) -> Any:
     shape = tuple(map(int, tree["shape"]))
-    dtype = _dtype(tree["dtype"]) if tree["is"] == "tensor" else np.dtype(tree["dtype"])
+    dtype = _DTYPES[tree["dtype"]] if tree["is"] == "tensor" else np.dtype(tree["dtype"])
     if math.prod(shape) * int(dtype.itemsize) != raw.numel():
         raise ValueError("its shape is not that of its bytes")
     if str(dtype) in ("torch.bool", "bool") and raw.numel() and raw.max() > 1:
