@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 from trainmaster.cli.export import ExportSource, NotFoundError, source_of
 from trainmaster.cli.main import main
+from trainmaster_trainer import export_model
 from trainmaster_trainer.tasks.digits import Digits
 
 from tests.builders import a_job
@@ -54,9 +55,9 @@ def in_plain_torch(file: Path) -> float:
 
 
 def exported(job: Job, *options: str) -> Path:
-    """The file, written by the command."""
+    """The file, written by what the command starts: here it need not import torch once more."""
     file = job.folder / "model.safetensors"
-    assert main(["export", str(job.folder), "-o", str(file), *options]) == 0
+    assert export_model.main([str(job.checkpoints()), "--output", str(file), *options]) == 0
     return file
 
 
@@ -97,9 +98,9 @@ def test_a_bad_checkpoint_is_passed_over(new_job: NewJob, capfd: pytest.CaptureF
     with safe_open(exported(job), "pt") as file:
         assert file.metadata()["trainmaster.step"] == "2"
     assert "the checkpoint of step 4 is passed over" in capfd.readouterr().err
-    assert main(["export", str(job.folder), "-o", str(job.folder / "x"), "--best"]) == 1
+    assert export_model.main([str(job.checkpoints()), "--output", str(job.folder / "x"), "--best"]) == 1
     assert "Set spec.checkpoint.best and training.evaluateEverySteps" in capfd.readouterr().err
-    assert main(["export", str(job.folder), "-o", str(job.folder / "no" / "x")]) == 1
+    assert export_model.main([str(job.checkpoints()), "--output", str(job.folder / "no" / "x")]) == 1
     assert f"--output {job.folder}/no/x: there is no folder {job.folder}/no. Make it" in capfd.readouterr().err
 
 

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from trainmaster.cli.main import main
+from trainmaster_trainer import export_model
 from trainmaster_trainer.checkpoint.averages import EMA, Average
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.recomputing import recompute_layers
@@ -89,7 +90,7 @@ def averages(job: Job) -> dict[str, torch.Tensor]:
     """What export writes of the average, which is not the weights."""
     files = [job.folder / "weights.safetensors", job.folder / "average.safetensors"]
     for file, options in zip(files, ([], ["--ema"]), strict=True):
-        assert main(["export", str(job.folder), "-o", str(file), *options]) == 0
+        assert export_model.main([str(job.checkpoints()), "--output", str(file), *options]) == 0
     weights, average = map(load_file, files)
     assert weights.keys() == average.keys()
     assert not any(torch.equal(one, average[name]) for name, one in weights.items())

@@ -13,7 +13,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -41,8 +41,8 @@ class ExportError(Exception):
     """There is no such checkpoint, or no room for the file. The text names the cure."""
 
 
-def main() -> int:
-    """Export as the options say, and return the exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Export as the arguments say, or those of this process, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m trainmaster_trainer.export_model", description=__doc__)
     parser.add_argument("source", metavar="FOLDER", help="a folder of checkpoints, or its URL")
     parser.add_argument("--endpoint", help="the server of an object store, where it is not the vendor's own")
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--ema", action="store_true", help="the moving average of the weights")
     parser.add_argument("--format", choices=FORMATS, default="safetensors")
     parser.add_argument("--output", metavar="FILE", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         with _opened(options.source, options.endpoint) as (steps, read_step):
             loaded = choose(steps, read_step, best=options.best)
