@@ -53,6 +53,7 @@ def test_bad(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("torchrun --nproc-per-node 3 t.py", "the job has 2 workers of 1. Set spec.workers.replicas to 3, or"),
         ("torchrun --tee 3 t.py", "torchrun's --tee is not supported. The output of every rank is in the log"),
+        ("env A=1 torchrun t.py", "env starts torchrun in each of the 2 ranks"),
         ("torchrun --nproc-per-node auto t.py", ""),
         ("torchrun --nproc-per-node 2 t.py", ""),
     ],

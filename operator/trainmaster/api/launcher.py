@@ -10,6 +10,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Location
 from trainmaster.api.wording import RuleWords
 from trainmaster.wire import launchers, torchrun
+from trainmaster.wire.nested_launch import refuse_nested
 
 _COMMAND: Location = ("spec", "training", "command")
 
@@ -21,6 +22,8 @@ def refused_launch(job: TrainingJob) -> tuple[Location, RuleWords] | None:
         return None
     try:
         launch = launchers.launched(spec.training.command)
+        if launch is None:
+            refuse_nested(spec.training.command, spec.worker_ranks)
         asked = launch.per_node if launch else None
         if launch and spec.elasticity is None and (asked is None or asked.isdigit()):
             each = None if asked is None else int(asked)

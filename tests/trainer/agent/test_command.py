@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from trainmaster.wire.torchrun import CommandError
+from trainmaster_trainer.agent import foreign_script
 from trainmaster_trainer.agent.command import EXECUTE, MODULE, SCRIPT, parse
 
 ME = "/venv/bin/python3"
@@ -62,3 +64,15 @@ def test_accelerate_makes_its_variables_by_the_python_that_it_belongs_to(tmp_pat
 def test_torchrun_is_told_to_the_reader() -> None:
     assert "torchrun" in parse(["torchrun", "train.py"], ME).note
     assert not parse(["python", "train.py"], ME).note
+
+
+def test_a_shells_script_is_read_for_launchers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several ranks each would start a whole group. A program that is no text is left alone."""
+    monkeypatch.chdir(tmp_path)
+    Path("run.sh").write_text("torchrun --nproc_per_node=2 t.py\n")
+    Path("go").write_text("#!/usr/bin/env bash\nexec bash run.sh\n")
+    for words in (["bash", "run.sh"], ["./go"], ["sh", "-c", "./go"]):
+        with pytest.raises(CommandError, match="starts torchrun in each of the 2 ranks"):
+            foreign_script.refuse(words, None, 2)
+        foreign_script.refuse(words, None, 1)
+    foreign_script.refuse(["ls"], None, 2)

@@ -1,18 +1,25 @@
-"""Refuse a script of several ranks that is plainly written for another framework than its job names.
+"""Refuse a script of several ranks that is plainly written for another framework, or starts a group in each of them.
 
 Each rank would train a model of its own, and end with 0 (docs/decisions/0202).
 """
 
 from __future__ import annotations
 
+import re
+import shutil
+from pathlib import Path
 from typing import Optional, Sequence
 
 from trainmaster.wire import torchrun
 from trainmaster.wire.frameworks import FRAMEWORKS, TORCH
+from trainmaster.wire.nested_launch import refuse_nested
 from trainmaster.wire.script_imports import other_frameworks
 
 from trainmaster_trainer.agent import command, main_module
 from trainmaster_trainer.agent.main_module import BadConfigurationError
+
+_SHEBANG = re.compile(r"#! ?/\S*(/env )?\S*\b(ba|da|z|k)?sh\b")
+_MOST_BYTES = 100_000
 
 
 def refuse(words: Sequence[str], framework: Optional[str], ranks: int) -> None:
@@ -20,11 +27,14 @@ def refuse(words: Sequence[str], framework: Optional[str], ranks: int) -> None:
 
     Raises:
         BadConfigurationError: it imports other frameworks, and nowhere its own.
+        torchrun.CommandError: a launcher in a shell's script would start a whole group in each rank.
     """
     try:
         invocation = command.parse(words, words[0])
     except torchrun.CommandError:  # said by who runs it
         return
+    if invocation.kind == command.EXECUTE and invocation.launch is None:
+        refuse_nested(words, ranks, _shell_script)
     if ranks == 1 or invocation.kind == command.EXECUTE:
         return
     entries, folders = main_module.entries(invocation, ""), main_module.folders(invocation, "")
@@ -35,3 +45,13 @@ def refuse(words: Sequence[str], framework: Optional[str], ranks: int) -> None:
             f"processes would not train one model together; set it to {found[0]}, or import "
             f"{FRAMEWORKS[named].imports[0]} in the script if it does train by {named}"
         )
+
+
+def _shell_script(name: str) -> str:
+    """Return the text of a shell script; empty where it is none, or cannot be read."""
+    try:
+        with Path(shutil.which(name) or name).open("rb") as file:
+            text = file.read(_MOST_BYTES).decode(errors="replace")
+    except (OSError, ValueError):
+        return ""
+    return text if "\0" not in text and (name.endswith(".sh") or _SHEBANG.match(text)) else ""
