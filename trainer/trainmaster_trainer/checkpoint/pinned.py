@@ -43,4 +43,5 @@ def copy_all(targets: list[Tensor], sources: list[Tensor], *, pinned: bool) -> N
     """Copy each source to its target, and return when all have arrived. `pinned`: the targets' pages are."""
     torch._foreach_copy_(targets, sources, pinned)  # one call for all; torch's optimizers use it
     if pinned:
-        torch.cuda.current_stream().synchronize()
+        for device in {source.device for source in sources if source.is_cuda}:
+            torch.cuda.current_stream(device).synchronize()

@@ -19,6 +19,7 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
+import torch
 from trainmaster.wire.printable import OneLineFormatter
 from trainmaster.wire.strategies import INDEPENDENT
 
@@ -101,7 +102,8 @@ class _Keeper:
         self._resumed = resumed = resume(self._saver.store, settings, group, self._kept)
         self._saver.go_on_from(resumed.durable_step)
         # Nothing waits in a snapshot on a CPU: a busy machine makes the steps longer, and is no reason for fewer.
-        clock = time.thread_time if group.device.type == "cpu" else time.perf_counter
+        has_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        clock = time.perf_counter if has_gpu else time.thread_time
         self._memory = Memory(settings, group, self._kept, free=0.0, clock=clock)
         self._memory.start(resumed.step)
         self._losses = Losses(group)
