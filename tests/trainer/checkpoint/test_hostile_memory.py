@@ -30,7 +30,6 @@ from trainmaster_trainer.checkpoint.slot import (
     LoadedSnapshot,
     Owner,
     SlotError,
-    Snapshot,
     SnapshotSlot,
     look,
 )
@@ -99,7 +98,7 @@ def read(path: Path, data: bytes) -> LoadedSnapshot | None:
     for tensor in loaded.tensors.values():  # each byte of it can be read
         tensor.clone()
     recall._is_sound(snapshot, State(forms=loaded.model_shapes()), copied=True)
-    recall.load([snapshot], _Settings())  # type: ignore[arg-type]  # of these it reads no more
+    recall.load([loaded], _Settings())  # type: ignore[arg-type]  # of these it reads no more
     return loaded
 
 
@@ -207,12 +206,12 @@ def test_parts_that_are_not_of_one_tensor_are_no_state(tmp_path: Path) -> None:
     """Each is whole by itself."""
     number = itertools.count()
 
-    def snapshot(part: int, cut: Cut, tensor: torch.Tensor) -> Snapshot:
+    def snapshot(part: int, cut: Cut, tensor: torch.Tensor) -> LoadedSnapshot:
         path = tmp_path / f"{next(number)}"
         tensors = {"model/w": tensor, "pending": TENSORS["pending"]}
         owner = Owner("uid", 1, part, 2, replicated=True, part=part, parts=2)
         SnapshotSlot(path, owner, tensors, 100, cuts={"model/w": cut}).write(7, tensors, b"{}")
-        return look(path)
+        return look(path).load()
 
     first, second = torch.ones(3, 4), torch.ones(3, 4)
     parts = [snapshot(0, Cut(0, 0, 6), first), snapshot(1, Cut(0, 3, 6), second)]

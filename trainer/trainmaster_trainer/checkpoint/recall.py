@@ -7,10 +7,9 @@ Where ranks split the model, each needs its own, of the same step, or the copy o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -18,13 +17,10 @@ from torch import Tensor
 from trainmaster_trainer.batch_losses import COLUMNS, MOST_STEPS
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import PENDING, slots_in
-from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
-from trainmaster_trainer.checkpoint.of_scripts import OWN
 from trainmaster_trainer.checkpoint.parts import Cut
 from trainmaster_trainer.checkpoint.slot import Key, LoadedSnapshot, Owner, SlotError, Snapshot, look
 from trainmaster_trainer.checkpoint.soundness import Oddity, complaint
-from trainmaster_trainer.checkpoint.state import State, dtype_name
-from trainmaster_trainer.group import Group
+from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.metric_names import MOST_METRICS
 from trainmaster_trainer.settings import Settings
 
@@ -124,78 +120,37 @@ def _is_sound(snapshot: Snapshot, like: State, copied: bool) -> bool:
     return not problem
 
 
-def load(fitting: list[Snapshot], settings: Settings) -> State | None:
+def load(fitting: list[LoadedSnapshot], settings: Settings) -> State | None:
     """Return the rank's own snapshot, or its neighbours' of the same model, joined; None if it is incomplete."""
     me = (settings.rank, settings.world_size)
     own = [one for one in fitting if (one.owner.rank, one.owner.world_size) == me]
-    alike = sorted((one for one in fitting if one.owner.replicated), key=lambda one: one.owner.part)
-    try:
-        if own and own[0].owner.parts == 1:
-            loaded = own[0].load()
-            return State(loaded.tensors, loaded.scalars)
-        if not _is_whole([one.owner for one in alike]):
-            return None
-        parts = [one.load() for one in alike]
-        base = parts[alike.index(own[0]) if own else 0]  # what is this rank's alone comes from its own part
-        for name, cut in parts[0].cuts.items():
-            if not _fit(parts, name, cut):
-                raise SlotError(f"the parts of {name} are not those of one tensor")
-            base.tensors[name] = torch.cat([one.tensors[name] for one in parts], cut.dimension)
-        return State(base.tensors, base.scalars)
-    except SlotError as error:
-        log.warning("A snapshot in memory cannot be read: %s.", error)
+    if own and own[0].owner.parts == 1:
+        return State(own[0].tensors, own[0].scalars)
+    parts = sorted((one for one in fitting if one.owner.replicated), key=lambda one: one.owner.part)
+    if not _is_whole([one.owner for one in parts]):
         return None
+    base = own[0] if own else parts[0]  # what is this rank's alone comes from its own part
+    joined = {}
+    for name, cut in parts[0].cuts.items():
+        pieces = [one.tensors[name] for one in parts if name in one.tensors]
+        forms = {(piece.dtype, piece.dim(), cut.whole(tuple(piece.shape))) for piece in pieces}
+        ends = [*accumulate((piece.shape[cut.dimension] for piece in pieces if len(forms) == 1), initial=0)]
+        if [one.cuts.get(name) for one in parts] != [Cut(cut.dimension, begin, ends[-1]) for begin in ends[:-1]]:
+            log.warning("The snapshots in memory are not used: the parts of %s are not those of one tensor.", name)
+            return None
+        joined[name] = torch.cat(pieces, cut.dimension)
+    return State({**base.tensors, **joined}, base.scalars)
 
 
-def _fit(loaded: list[LoadedSnapshot], name: str, cut: Cut) -> bool:
-    """Return whether the parts of a tensor, in their order, make the whole that the first says."""
-    begin = 0
-    for one in loaded:
-        tensor, here = one.tensors.get(name), one.cuts.get(name)
-        if tensor is None or here != Cut(cut.dimension, begin, cut.length):
-            return False
-        if here.whole(tuple(tensor.shape)) != cut.whole(tuple(loaded[0].tensors[name].shape)):
-            return False
-        if tensor.dtype != loaded[0].tensors[name].dtype:
-            return False
-        begin += tensor.shape[cut.dimension]
-    return begin == cut.length
+def pending(mine: list[LoadedSnapshot], held: list[list[Owner]], rank: int) -> tuple[Tensor, ...]:
+    """Return losses for this rank to keep. Each earlier rank's go to the same rank, or to the lowest that sees them.
 
-
-def pending(key: Key, mine: list[Snapshot], held: list[list[Owner]], rank: int) -> tuple[Tensor, ...]:
-    """Return losses for this rank to keep. Each earlier rank's go to the same rank, or to the lowest that sees them."""
+    `mine`: the snapshots here of the state that was chosen; `held`: what all ranks see of it.
+    """
     seen: dict[int, list[int]] = {}
     for viewer, rows in enumerate(held):
         for one in rows:
-            if one.key == key:
-                seen.setdefault(one.rank, []).append(viewer)
+            seen.setdefault(one.rank, []).append(viewer)
     here = {old for old, viewers in seen.items() if rank == (old if old in viewers else viewers[0])}
-    return tuple(readable(PENDING, [one for one in mine if one.owner.key == key and one.owner.rank in here]))
-
-
-def readable(name: str, snapshots: list[Snapshot]) -> Iterator[Tensor]:
-    """Yield the tensor of this name of each snapshot that has it and can be read."""
-    for snapshot in snapshots:
-        with suppress(SlotError, KeyError):
-            yield snapshot.load().tensors[name].clone()  # no view, which would keep the file from being inherited
-
-
-def spread(here: State | None, holder: int, group: Group) -> State:
-    """Return what rank `holder` has and all share: without losses, and without values that are its own."""
-    table: Any = None
-    if here is not None and group.rank == holder:
-        forms = {
-            name: (dtype_name(one.dtype), tuple(one.shape))
-            for name, one in here.tensors.items()
-            if name not in (PENDING, NEIGHBOUR) and not name.startswith(f"{OWN}/")
-        }
-        table = {"tensors": forms, "scalars": here.scalars}
-    table = group.broadcast(table, holder)
-    sent = {}
-    for name, (dtype, shape) in table["tensors"].items():
-        if here is not None and group.rank == holder:
-            sent[name] = here.tensors[name].contiguous()
-        else:  # not into what this rank has: of a state that goes on from neighbours' parts, some of it is its own
-            sent[name] = torch.empty(shape, dtype=getattr(torch, dtype))
-        group.broadcast_tensor(sent[name], holder)
-    return State(sent, table["scalars"])
+    # No views, which would keep the files from being inherited.
+    return tuple(one.tensors[PENDING].clone() for one in mine if one.owner.rank in here)

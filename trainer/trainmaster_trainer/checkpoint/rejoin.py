@@ -6,20 +6,22 @@ model is divided, a neighbour has copies of their whole snapshots (`slot_copies.
 
 from __future__ import annotations
 
-import errno
 import logging
-import mmap
+import os
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from trainmaster_trainer.checkpoint.memory import PENDING
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, joined
-from trainmaster_trainer.checkpoint.recall import readable, spread
-from trainmaster_trainer.checkpoint.slot import Key, Owner, SlotError, Snapshot, new_page
+from trainmaster_trainer.checkpoint.of_scripts import OWN
+from trainmaster_trainer.checkpoint.slot import Key, LoadedSnapshot, Owner, SlotError, Snapshot, new_page
 from trainmaster_trainer.checkpoint.slot_copies import receive, send
 from trainmaster_trainer.checkpoint.soundness import Allowed
-from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.checkpoint.state import State, dtype_name
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -28,28 +30,43 @@ BROUGHT = 9  # the number of a slot that no rank writes
 
 
 def restored(
-    key: Key, here: State | None, lacking: list[bool], held: list[list[Owner]], mine: list[Snapshot], *,
+    here: State | None, lacking: list[bool], held: list[list[Owner]], mine: list[LoadedSnapshot], *,
     allowed: Allowed, group: Group,
 ) -> State | None:  # fmt: skip
-    """Return this rank's state, if each rank that has lost its own finds it at a neighbour. All ranks call it together.
+    """Return this rank's state; None, if a rank that lacks it had something of its own and finds it at no neighbour.
 
-    `lacking`: which ranks have none, but not all; `here`: what this one has.
+    All ranks call it together. `lacking`: which have none, but not all; `here`: what this one has; `mine` and `held`:
+    the snapshots of the state that was chosen, here and as all ranks see them.
     """
-    keepers = {one.carries: viewer for viewer, rows in reversed([*enumerate(held)]) for one in rows if one.key == key}
-    lost = [rank for rank, lacks in enumerate(lacking) if lacks]
+    keepers = {one.carries: viewer for viewer, rows in reversed([*enumerate(held)]) for one in rows}
+    replicated = any(one.replicated for rows in held for one in rows)
+    lost = [rank for rank, lacks in enumerate(lacking) if lacks and not replicated]
     if not keepers.keys() >= {*lost}:
         return None
-    base = spread(here, lacking.index(False), group)
-    problem = ""
+    holder, problem = lacking.index(False), ""
+    base = here if here is not None and group.rank == holder else State()
+    forms = {
+        name: (dtype_name(one.dtype), tuple(one.shape))
+        for name, one in base.tensors.items()
+        if name not in (PENDING, NEIGHBOUR) and not name.startswith(f"{OWN}/")
+    }
+    forms, scalars = group.broadcast([forms, base.scalars], holder)
+    shared = {}
+    for name, (dtype, shape) in forms.items():
+        # Not into what this rank has, some of which is its own.
+        like = base.tensors.get(name)
+        shared[name] = torch.empty(shape, dtype=getattr(torch, dtype)) if like is None else like.contiguous()
+        group.broadcast_tensor(shared[name], holder)
+    if here is None:
+        here = State(shared, scalars)
     for rank in lost:
-        carrying = [one for one in mine if one.owner.key == key and one.owner.carries == rank]
-        blob = next(readable(NEIGHBOUR, carrying), None) if group.rank == keepers[rank] else None
-        length = group.broadcast(0 if blob is None else blob.numel(), keepers[rank])
-        blob = torch.empty(length, dtype=torch.uint8) if blob is None else blob
+        kept = [one.tensors[NEIGHBOUR] for one in mine if one.owner.carries == rank and group.rank == keepers[rank]]
+        length = group.broadcast(kept[0].numel() if kept else 0, keepers[rank])
+        blob = kept[0] if kept else torch.empty(length, dtype=torch.uint8)
         group.broadcast_tensor(blob, keepers[rank])
         if group.rank == rank:
             try:
-                here = replace(base, tensors=joined(base.tensors, blob, rank, allowed))
+                here = replace(here, tensors=joined(shared, blob, rank, allowed))
             except SlotError as error:
                 problem = str(error)
     return None if any(group.gather(problem)) else here
@@ -61,17 +78,14 @@ def bring_back(key: Key, held: list[list[Owner]], mine: list[Snapshot], settings
     keepers = {rank: next((one for one, ranks in enumerate(seen) if rank in ranks), -1) for rank in range(len(held))}
     lost = [rank for rank, ranks in enumerate(seen) if rank not in ranks and keepers[rank] >= 0]
 
-    def make(length: int) -> mmap.mmap:
-        if settings.memory is None:
-            raise OSError(errno.ENOENT, "there is no folder in memory")
-        return new_page(settings.memory / f"{settings.run_key}.rank-{group.rank}.slot-{BROUGHT}", length)
-
+    # Where there is no folder in memory, its name is of nothing that can be made.
+    path = (settings.memory or Path(os.devnull)) / f"{settings.run_key}.rank-{group.rank}.slot-{BROUGHT}"
     sent: list[Any] = []
     for rank in lost:
         if group.rank == keepers[rank]:
-            path = next(one.path for one in mine if one.owner.key == key and one.owner.rank == rank)
-            sent += send(torch.from_file(str(path), size=path.stat().st_size, dtype=torch.uint8), rank, group)
-        elif group.rank == rank and (problem := receive(keepers[rank], group, make)):
+            kept = next(one.path for one in mine if one.owner.key == key and one.owner.rank == rank)
+            sent += send(torch.from_file(str(kept), size=kept.stat().st_size, dtype=torch.uint8), rank, group)
+        elif group.rank == rank and (problem := receive(keepers[rank], group, partial(new_page, path))):
             log.warning("The snapshot of step %d that another rank keeps is not used: %s.", key[0], problem)
     for one in sent:
         one.wait()

@@ -199,7 +199,7 @@ class Snapshot:
         cuts = {name: at.cut for name, at in places.items() if at.cut}
         forms = {name: (at.dtype, at.cut.whole(at.shape) if at.cut else at.shape) for name, at in places.items()}
         model = {name: form for name, form in forms.items() if name.startswith(MODEL)}
-        return LoadedSnapshot(tensors, scalars, whole=model, cuts=cuts)
+        return LoadedSnapshot(tensors, scalars, whole=model, cuts=cuts, owner=self.owner)
 
 
 @dataclass
@@ -207,6 +207,7 @@ class LoadedSnapshot(State):
     """LoadedSnapshot is the content of a snapshot. `cuts`: which of the tensors are parts of larger ones."""
 
     cuts: dict[str, Cut] = field(default_factory=dict)
+    owner: Owner = field(kw_only=True)
 
 
 def look(path: Path) -> Snapshot:

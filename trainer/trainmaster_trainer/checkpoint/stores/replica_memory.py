@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
-from trainmaster.wire import codec
 from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import recall, rejoin
@@ -14,11 +14,13 @@ from trainmaster_trainer.checkpoint.manifest_check import check_same_dataset
 from trainmaster_trainer.checkpoint.memory import PENDING
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
 from trainmaster_trainer.checkpoint.recall import Recalled
-from trainmaster_trainer.checkpoint.slot import Owner, Snapshot
+from trainmaster_trainer.checkpoint.slot import Owner, SlotError, Snapshot
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -38,12 +40,12 @@ class ReplicaMemory(Source[Recalled]):
         self.like, self.way = outline, way
         if self.mine is None:
             self.mine = recall.find_snapshots(self.settings, outline, way)
-        return [[one.owner.step, codec.to_plain(one.owner)] for one in self.mine]
+        return [[one.owner.step, *astuple(one.owner)] for one in self.mine]
 
     @override
     def choose(self, told: Told) -> Row | None:
         """Return step and attempt of the newest state that memory has for the whole group."""
-        return recall.choose([[Owner(**plain) for _, plain in rows] for rows in told])
+        return recall.choose([[Owner(*rest) for _, *rest in rows] for rows in told])
 
     @override
     def why_none(self, way: Lineage) -> str:
@@ -57,7 +59,7 @@ class ReplicaMemory(Source[Recalled]):
         Raises:
             ConfigurationError: it was reached with another number of samples.
         """
-        held, key = [[Owner(**plain) for _, plain in rows] for rows in told], (int(chosen[0]), int(chosen[1]))
+        held, key = [[Owner(*rest) for _, *rest in rows] for rows in told], (int(chosen[0]), int(chosen[1]))
         mine, self.mine = self.mine or [], []
         there = [one for rows in held for one in rows if one.key == key]
         check_same_dataset(key[0], there[0].dataset, self.dataset)
@@ -66,19 +68,22 @@ class ReplicaMemory(Source[Recalled]):
             held[rank] += [one for one in there if one.rank == rank]
         if self.group.rank in lost:
             mine = recall.find_snapshots(self.settings, self.like, self.way)
-        state = recall.load([one for one in mine if one.owner.key == key], self.settings)
-        pending = recall.pending(key, mine, held, self.group.rank)
+        held, loaded = [[one for one in rows if one.key == key] for rows in held], []
+        for one in mine:
+            try:
+                loaded += [one.load()] if one.owner.key == key else []
+            except SlotError as error:
+                log.warning("A snapshot in memory cannot be read: %s.", error)
+        state = recall.load(loaded, self.settings)
+        pending = recall.pending(loaded, held, self.group.rank)
         lacking = self.group.gather(state is None)
         if all(lacking):
             return None
-        if not any(lacking):
-            holder = min({*range(len(held))} - {*lost}, default=0)
-        else:
+        if any(lacking):
             holder = lacking.index(False)
-            if any(one.replicated for one in there):
-                state = recall.spread(state, holder, self.group)
-            else:
-                state = rejoin.restored(key, state, lacking, held, mine, allowed=self.like.allowed, group=self.group)
+            state = rejoin.restored(state, lacking, held, loaded, allowed=self.like.allowed, group=self.group)
+        else:
+            holder = min({*range(len(held))} - {*lost}, default=0)
         if state is None:
             return None
         tensors = {name: one for name, one in state.tensors.items() if name not in (PENDING, NEIGHBOUR)}
