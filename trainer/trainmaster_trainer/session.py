@@ -197,7 +197,12 @@ def _read(name: str, value: Any, how: Callable[[Any], Any]) -> Any:
 
 
 def _whole(value: Any) -> int:
-    number = operator.index(value)
+    """Return a count; a float is one where it is whole, as of a division."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        whole = float(_number(value))
+        number = int(whole) if whole.is_integer() else -1
     if isinstance(value, bool) or not 0 <= number <= _MOST_STEPS:
         raise ValueError("no count")
     return number

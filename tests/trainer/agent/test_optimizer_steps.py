@@ -157,6 +157,27 @@ def test_after_a_restart_the_optimizer_s_own_count_tells_where_it_goes_on(
     assert (page().step, page().resumed_step) == (step, resumed_step)
 
 
+@pytest.mark.usefixtures("page")
+@pytest.mark.parametrize(("ranks", "together", "times"), [(2, False, 1), (2, True, 0), (1, False, 0)])
+def test_ranks_that_train_a_model_each_are_told(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, ranks: int, together: bool, times: int
+) -> None:
+    """They would end as if all had gone well."""
+    optimizer_steps.count(ranks)
+    if together:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    model = a_model()
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(3):
+        backward(model)
+        optimizer.step()
+    if together:
+        torch.distributed.destroy_process_group()
+    told = capfd.readouterr().err
+    assert told.count("each of the 2 ranks trains a model of its own") == times
+    assert told.count("spec.workers.replicas") == times
+
+
 FRESH = """
 import sys
 from trainmaster_trainer.agent import optimizer_steps

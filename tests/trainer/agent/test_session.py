@@ -103,6 +103,12 @@ def test_numbers_of_other_libraries_are_numbers(tmp_path: Path) -> None:
     assert (page.step, page.loss, lines[0]["metrics"], said) == (9, 0.25, {"flag": 1.0}, "")
 
 
+def test_a_count_may_be_a_whole_float(tmp_path: Path) -> None:
+    """As of samples / batch."""
+    page, lines, said = reported(tmp_path, "report(step=8 / 2, total=12 / 2, loss=1.0)")
+    assert (page.step, page.total_steps, lines[0]["step"], said) == (4, 6, 4, "")
+
+
 BAD = {
     "step='ten'": "step=ten is not a whole number from 0 on",
     "step=-1": "step=-1 is not a whole number",

@@ -11,15 +11,21 @@ import sys
 from typing import Any, Optional, Set
 
 from trainmaster_trainer import script_progress
+from trainmaster_trainer.agent import rank_errors
 
 _OPTIMIZER = "torch.optim.optimizer"
 _MOST_PARAMETERS = 8  # that are asked for the optimizer's own count
+_APART = (
+    "optimizer steps are taken, and torch.distributed has no process group: each of the {} ranks trains a model of its "
+    "own. Call torch.distributed.init_process_group() and train by DistributedDataParallel, FSDP or collectives; or "
+    "set spec.workers.replicas, and spec.workers.gpus where there are any, to 1"
+)
 
 
-def count() -> None:
-    """Count from here on, or as soon as the program has imported torch."""
-    if not _register():
-        sys.meta_path.insert(0, _Awaited())
+def count(ranks: int = 1) -> None:
+    """Count from here on, or as soon as the program has imported torch; `ranks` are to train one model together."""
+    if not _register(ranks):
+        sys.meta_path.insert(0, _Awaited(ranks))
 
 
 class _Awaited:
@@ -28,17 +34,20 @@ class _Awaited:
     It takes itself away then. torch imports more modules after that of its optimizers.
     """
 
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002 the protocol's
-        if _register():
+        if _register(self._ranks):
             sys.meta_path.remove(self)
 
 
-def _register() -> bool:
+def _register(ranks: int) -> bool:
     """Register the hook; return whether there is nothing more to wait for."""
     module = sys.modules.get(_OPTIMIZER)
     register = getattr(module, "register_optimizer_step_post_hook", None)
     if register is not None:
-        register(_Count().stepped)
+        register(_Count(ranks).stepped)
     return register is not None
 
 
@@ -50,7 +59,8 @@ class _Count:
     while another does so once counts five: no step is counted twice, and the count never stands still.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
         self._had_their_turn: Set[int] = set()
         self._first = True
 
@@ -69,6 +79,17 @@ class _Count:
             progress = script_progress.of_this_process()
             if progress is not None:
                 progress.counted(_own_count(optimizer) if first else None)
+                if first and self._ranks > 1 and _is_apart():
+                    rank_errors.say(f"trainmaster: {_APART.format(self._ranks)}")
+
+
+def _is_apart() -> bool:
+    """Return whether this process has joined no group, of torch.distributed or of its RPC."""
+    distributed = sys.modules["torch.distributed"]
+    if not distributed.is_available() or distributed.is_initialized():
+        return False
+    rpc = sys.modules.get("torch.distributed.rpc")
+    return rpc is None or not rpc._is_current_rpc_agent_set()  # noqa: SLF001 nothing public tells
 
 
 def _own_count(optimizer: Any) -> Optional[int]:

@@ -256,7 +256,7 @@ def _run_plan(plan: TrainingPlan) -> Any:
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = [*words] if invocation.launch is None else _as_torchrun_starts(invocation)
     if invocation.kind != command.EXECUTE:
-        optimizer_steps.count()
+        optimizer_steps.count(int(os.environ["WORLD_SIZE"]) if plan.framework is None else 1)
     return _RUNNERS[invocation.kind](invocation)
 
 
