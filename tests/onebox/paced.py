@@ -56,4 +56,4 @@ def paced(steps: int = 1_000_000, seconds: float = 0.0) -> Document:
 
 
 # Never over before a test has looked at it; its namespace ends it. (The status tells of steps every ten seconds only.)
-ENDLESS = paced(seconds=0.02)
+ENDLESS = paced(seconds=0.1)

@@ -18,7 +18,7 @@ def test_a_worker_and_a_server_come_back_alone(job: Job) -> None:
     servers = {"replicas": 2, "cpu": "50m", "memory": "1Gi"}
     job.submit(strategy={"type": "ParameterServer"}, training=ENDLESS, parameterServers=servers)
     job.wait("Running")
-    status = job.wait_for_step(200)
+    status = job.wait_for_step(20)
     assert (status["replicas"]["summary"], status["parameterServers"]["summary"]) == ("2/2", "2/2")
     resources = job.pods()["digits-parameterserver-0-0"]["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {"memory": "1Gi"}

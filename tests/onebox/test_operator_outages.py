@@ -27,7 +27,7 @@ def _kill_operator(cluster: Flavour) -> None:
 
 def test_an_operator_killed_while_ranks_die(job: Job, cluster: Flavour) -> None:
     job.submit(training=ENDLESS)
-    job.wait_for_step(200)
+    job.wait_for_step(20)
     uids = {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
     _kill_operator(cluster)
     job.kill_rank("digits-worker-0-0")
@@ -50,7 +50,7 @@ def test_the_leader_killed_under_a_training_job(
     """At once and without a word, while a rank dies: the standby judges that death, once."""
     cluster.kubectl("rollout", "status", "deployment/trainmaster", SYSTEM, "--timeout=200s")
     job.submit(training=ENDLESS)
-    job.wait_for_step(200)
+    job.wait_for_step(20)
     uids = {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
     before = _leader(cluster)
     cluster.kubectl("delete", "pod", before, SYSTEM, "--grace-period=0", "--force", "--wait=false")
@@ -76,15 +76,16 @@ def test_an_operator_killed_again_and_again(job: Job, cluster: Flavour) -> None:
 @pytest.mark.slow
 def test_an_api_server_that_is_away_for_a_minute(job: Job, breakable: Flavour) -> None:
     job.submit(training=ENDLESS)
-    before = job.wait_for_step(100)["progress"]["step"]
+    before = job.wait_for_step(20)["progress"]["step"]
     breakable.stop("kube-apiserver")
     time.sleep(60)
     breakable.start("kube-apiserver")
     deadline = time.monotonic() + 400
-    while (after := job.status()["progress"]["step"]) == before:
+    # The first status may tell what agents had said before the outage, 10 s of steps at most after the one before it.
+    while (after := job.status()["progress"]["step"]) <= before + 100:
         assert time.monotonic() < deadline, "progress is told again soon"
         time.sleep(0.5)
-    assert after > before + 50, "training went on all the time"
+    assert after > before + 200, "training went on all the time"
     status = job.goes_on()
     assert (status["attempt"], status["restartCount"]) == (1, 0)
 
@@ -102,7 +103,7 @@ def test_a_node_that_is_lost(job: Job, breakable: Flavour) -> None:
         }
     }
     job.submit(training=ENDLESS, workers={"replicas": 2, "affinity": affinity})
-    job.wait_for_step(100)
+    job.wait_for_step(20)
     lost = [name for name, pod in job.pods().items() if pod["spec"]["nodeName"] == "node-2"]
     assert len(lost) == 1
     breakable.node("node-2").kill()

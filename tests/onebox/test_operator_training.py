@@ -31,7 +31,7 @@ def test_a_job_trains_in_pods(job: Job) -> None:
 
 def test_a_rank_that_is_killed_costs_no_pod(job: Job) -> None:
     job.submit(training=ENDLESS)
-    job.wait_for_step(200)
+    job.wait_for_step(20)
     before = {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
     job.kill_rank("digits-worker-1-0")
     job.wait_for("jsonpath={.status.attempt}=2")
@@ -44,7 +44,7 @@ def test_a_rank_that_is_killed_costs_no_pod(job: Job) -> None:
 
 def test_a_deleted_pod_is_replaced(job: Job) -> None:
     job.submit(training=ENDLESS)
-    job.wait_for_step(200)
+    job.wait_for_step(20)
     job.kubectl("delete", "pod", "digits-worker-1-0", "--wait=false")
     job.wait_for("jsonpath={.status.attempt}=2")
     status = job.goes_on()
@@ -56,8 +56,8 @@ def test_all_pods_lost_and_the_claim_has_the_checkpoints(job: Job) -> None:
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     job.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models"}, "spec": spec})
     storage = {"persistentVolumeClaim": {"claimName": "models"}}
-    job.submit(training=ENDLESS, checkpoint={"everySteps": 100, "storage": storage})
-    job.wait_for_step(400)
+    job.submit(training=ENDLESS, checkpoint={"everySteps": 10, "storage": storage})
+    job.wait_for_step(40)
     job.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
     job.wait_for("jsonpath={.status.attempt}=2")
     status = job.goes_on()

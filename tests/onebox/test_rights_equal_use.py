@@ -8,14 +8,16 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import yaml
+from kubernetes import client, config
+from trainmaster.wire import names
 
 from tests.onebox.flavours import Flavour
+from tests.onebox.operator_jobs import Job
+from tests.onebox.paced import ENDLESS, Document
 
 pytestmark = pytest.mark.cluster
 
@@ -26,27 +28,13 @@ OPEN_TO_ALL = re.compile(
 )
 Right = tuple[str, str, str]
 
-JOB: dict[str, Any] = {
-    "apiVersion": "trainmaster.dev/v1",
-    "kind": "TrainingJob",
-    "metadata": {"name": "digits"},
-    "spec": {
-        "strategy": {"type": "OneDevice"},
-        "training": {
-            "task": "trainmaster_trainer.tasks.digits:Digits",
-            "steps": 100_000_000,  # until it is suspended
-            "globalBatchSize": 64,
-        },
-        "ttlSecondsAfterFinished": 0,
-    },
-}
-SQUATTER: dict[str, Any] = {
+SQUATTER: Document = {
     "name": "squatter",
     "image": "nowhere.invalid/nothing",
     "imagePullPolicy": "Never",
     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
 }
-SQUATTERS: list[dict[str, Any]] = [
+SQUATTERS: list[Document] = [
     {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits"}, "spec": {"ports": [{"port": 1}]}},
     {
         "apiVersion": "v1",
@@ -61,34 +49,15 @@ SQUATTERS: list[dict[str, Any]] = [
 ]
 
 
-@dataclass(frozen=True)
-class Here:
-    """A namespace of a cluster."""
-
-    cluster: Flavour
-    namespace: str
-
-    def kubectl(self, *words: str, stdin: str | None = None) -> str:
-        """Run kubectl in it."""
-        return self.cluster.kubectl(f"--namespace={self.namespace}", *words, stdin=stdin)
-
-    def patch(self, change: dict[str, Any]) -> None:
-        """Change the job."""
-        self.kubectl("patch", "trainingjob/digits", "--type=merge", f"--patch={json.dumps(change)}")
-
-    def wait(self, what: str, condition: str) -> None:
-        """Until a condition holds."""
-        self.kubectl("wait", what, f"--for={condition}", "--timeout=300s")
-
-
 @pytest.mark.timeout(900)
 def test_rights_equal_use(cluster: Flavour, namespace: str) -> None:
-    _live(Here(cluster, namespace))
-    granted, used = _granted(cluster), {right for right, _ in _asked(cluster)}
+    _live(Job(cluster, namespace))
+    granted, asked = _granted(cluster), set(_asked(cluster))
+    used = {right for right, _ in asked}
     assert granted - used == set(), "granted and not used: take it out of the chart"
     assert used - granted == set(), "used and not granted: the operator asked for what it may not"
     # An API server that has just begun refuses even what is granted, until it has read the roles.
-    assert {right for right, allowed in _asked(cluster) if not allowed} - granted == set()
+    assert {right for right, allowed in asked if not allowed} - granted == set()
 
 
 def test_nothing_else_is_read(cluster: Flavour) -> None:
@@ -97,56 +66,69 @@ def test_nothing_else_is_read(cluster: Flavour) -> None:
     assert [path for path in paths if not OPEN_TO_ALL.fullmatch(path)] == []
 
 
-def _live(here: Here) -> None:
+def _live(job: Job) -> None:
     """A job's life in which the operator has a use for each of its rights."""
-    _try_names_that_are_taken(here)
-    here.wait("trainingjob/digits", "jsonpath={.status.phase}=Running")
-    _edit_until_writes_collide(here)
-    here.patch({"spec": {"suspend": True}})
-    here.wait("trainingjob/digits", "jsonpath={.status.phase}=Suspended")
-    here.kubectl("wait", "pods", "--all", "--for=delete", "--timeout=300s")
-    here.patch({"spec": {"suspend": False, "activeDeadlineSeconds": 1}})
-    here.wait("trainingjob/digits", "delete")
+    _try_names_that_are_taken(job)
+    job.wait("Running")
+    _edit_until_writes_collide(job)
+    _patch(job, {"spec": {"suspend": True}})
+    job.wait("Suspended")
+    job.kubectl("wait", "pods", "--all", "--for=delete", "--timeout=300s")
+    _patch(job, {"spec": {"suspend": False, "activeDeadlineSeconds": 1}})
+    job.kubectl("wait", f"tj/{job.name}", "--for=delete", "--timeout=300s")
 
 
-def _try_names_that_are_taken(here: Here) -> None:
+def _try_names_that_are_taken(job: Job) -> None:
     """Somebody else's pod and Service have the names: the operator looks whose they are, waits, and takes over."""
-    for squatter in SQUATTERS:
-        here.kubectl("create", "-f", "-", stdin=json.dumps(squatter))
-    here.kubectl("create", "-f", "-", stdin=json.dumps(JOB))
-    wanted = {("", "services", "get"), ("", "pods", "get")}
-    _await(lambda: wanted <= _used(here.cluster), "the operator looks whose the names are")
-    here.kubectl("delete", "service/digits", "pod/digits-worker-0-0")
+    job.create(*SQUATTERS)
+    strategy, workers = {"type": "OneDevice"}, {"replicas": 1}
+    job.submit(strategy=strategy, training=ENDLESS, workers=workers, ttlSecondsAfterFinished=0)
+    _await_use(job.cluster, ("", "services", "get"), ("", "pods", "get"))
+    job.kubectl("delete", "service/digits", "pod/digits-worker-0-0")
 
 
-def _edit_until_writes_collide(here: Here) -> None:
+def _edit_until_writes_collide(job: Job) -> None:
     """A user edits the job without pause, until one of the operator's status writes meets a newer version."""
+    jobs = client.CustomObjectsApi(config.new_client_from_config(str(job.cluster.kubeconfig)))  # type: ignore[no-untyped-call]
     stop = threading.Event()
 
     def edit() -> None:
         number = 0
         while not stop.is_set():
             number += 1
-            here.patch({"metadata": {"annotations": {"example.org/edit": str(number)}}})
+            change = {"metadata": {"annotations": {"example.org/edit": str(number)}}}
+            jobs.patch_namespaced_custom_object(
+                names.GROUP, names.VERSION, job.namespace, names.PLURAL, job.name, change
+            )
 
-    editors = [threading.Thread(target=edit, daemon=True) for _ in range(4)]
+    editors = [threading.Thread(target=edit, daemon=True) for _ in range(2)]
     for editor in editors:
         editor.start()
     try:
-        _await(
-            lambda: ("trainmaster.dev", "trainingjobs", "get") in _used(here.cluster), "a status write collides", 240
-        )
+        _await_use(job.cluster, (names.GROUP, names.PLURAL, "get"))
     finally:
         stop.set()
         for editor in editors:
             editor.join()
 
 
-def _await(true: Callable[[], bool], what: str, seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.5)  # the audit log is a file: nobody calls when it grows
+def _patch(job: Job, change: Document) -> None:
+    job.kubectl("patch", f"tj/{job.name}", "--type=merge", f"--patch={json.dumps(change)}")
+
+
+def _await_use(cluster: Flavour, *wanted: Right, seconds: float = 300) -> None:
+    """Read the audit log, and what comes to it, until the operator has used these rights."""
+    missing, deadline = set(wanted), time.monotonic() + seconds
+    with cluster.audit_log.open("rb") as log:
+        while missing:
+            place = log.tell()
+            line = log.readline()
+            if line.endswith(b"\n"):
+                missing -= {right for event in _of_operator(line.decode()) for right, ok in _asked_by(event) if ok}
+                continue
+            assert time.monotonic() < deadline, f"not within {seconds} s: {missing}"
+            log.seek(place)
+            time.sleep(0.2)  # a file calls nobody when it grows
 
 
 def _granted(cluster: Flavour) -> set[Right]:
@@ -162,25 +144,29 @@ def _granted(cluster: Flavour) -> set[Right]:
     }
 
 
-def _events(cluster: Flavour) -> Iterator[dict[str, Any]]:
+def _events(cluster: Flavour) -> Iterator[Document]:
     """What the operator asked the API server for, ever."""
     with cluster.audit_log.open() as lines:
         for line in lines:
-            if OPERATOR in line and line.endswith("\n"):
-                event = json.loads(line)
-                if event["user"]["username"] == OPERATOR:
-                    yield event
+            if line.endswith("\n"):
+                yield from _of_operator(line)
+
+
+def _of_operator(line: str) -> Iterator[Document]:
+    """The request that a line of the audit log tells of, if it is the operator's."""
+    if OPERATOR in line and (event := json.loads(line))["user"]["username"] == OPERATOR:
+        yield event
 
 
 def _asked(cluster: Flavour) -> Iterator[tuple[Right, bool]]:
     """Each request for a resource, and whether it was authorized."""
     for event in _events(cluster):
-        if "objectRef" in event:
-            what = event["objectRef"]
-            resource = "/".join(filter(None, (what["resource"], what.get("subresource"))))
-            allowed = event.get("annotations", {}).get("authorization.k8s.io/decision") != "forbid"
-            yield (what.get("apiGroup", ""), resource, event["verb"]), allowed
+        yield from _asked_by(event)
 
 
-def _used(cluster: Flavour) -> set[Right]:
-    return {right for right, allowed in _asked(cluster) if allowed}
+def _asked_by(event: Document) -> Iterator[tuple[Right, bool]]:
+    if "objectRef" in event:
+        what = event["objectRef"]
+        resource = "/".join(filter(None, (what["resource"], what.get("subresource"))))
+        allowed = event.get("annotations", {}).get("authorization.k8s.io/decision") != "forbid"
+        yield (what.get("apiGroup", ""), resource, event["verb"]), allowed
