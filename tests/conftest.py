@@ -32,6 +32,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # assertions of all files, and each of the processes that tests start would compile our packages anew.
 sys.dont_write_bytecode = False
 
+# Whatever collection makes stays; `pytest_collection_finish` begins to look for garbage.
+gc.disable()
+
 # As our agent has it, for ranks that tests start without one: torch asks a name server for each address.
 os.environ.setdefault("RES_OPTIONS", names.RESOLVER_OPTIONS)
 
@@ -59,6 +62,7 @@ def pytest_collection_finish() -> None:
     """Keep ten thousand tests and their modules out of each collection of garbage: they stay."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
