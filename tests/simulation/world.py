@@ -139,7 +139,7 @@ class World:
                 self.submit(builder)
             self._start_operator()
             await scenario(self)
-            await self.until(self._all_have_ended, "all jobs to end")
+            await self.until(self._all_have_ended, "all jobs to end", every=1.0)
             await asyncio.sleep(90)
             self.watch.the_end(self.nodes)
             if self.operator:
@@ -202,14 +202,14 @@ class World:
         pod = self.pod(slot, key)
         return self.nodes.agents.get(pod.uid) if pod else None
 
-    async def until(self, holds: Callable[[], bool], what: str) -> None:
+    async def until(self, holds: Callable[[], bool], what: str, every: float = 0.05) -> None:
         """Wait for it; but not in a life that has gone wrong, which may have no end."""
         while not holds():
             if self.watch.violations:
                 raise AssertionError(f"something had gone wrong before {what}")
             if asyncio.get_running_loop().time() > LIMIT_SECONDS:
                 raise AssertionError(f"waited in vain for {what}: {self._everything()}")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(every)
 
     async def phase(self, phase: str, key: Key = KEY) -> None:
         """Wait for this phase."""
