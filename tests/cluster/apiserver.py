@@ -5,6 +5,7 @@ audit log, so tests can count what the operator asked for.
 """
 
 import json
+import os
 import secrets
 import ssl
 import subprocess
@@ -20,6 +21,7 @@ import yaml
 
 from tests.ports import free_port
 from tools.onebox import binaries
+from tools.onebox.processes import SELDOM_COLLECTING
 
 Document = dict[str, Any]
 
@@ -171,7 +173,8 @@ class ApiServer:
 
     def _start(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen([str(binaries.path(name)), *arguments], stdout=log, stderr=log, cwd=self.folder)
+            command, env = [str(binaries.path(name)), *arguments], {**os.environ, **SELDOM_COLLECTING}
+            return subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, env=env)
 
     def _etcd_arguments(self) -> list[str]:
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
