@@ -52,12 +52,6 @@ class Settings:
         """Return a key that differs between any two tries of the group, by attempt (agent) and restart (torchrun)."""
         return f"attempt-{self.attempt}-restart-{self.restart}"
 
-    def doubts(self, attempt: int, step: int | None = None) -> bool:
-        """Return whether the attempt's state after `step` (None: a state in memory) must not be resumed from."""
-        if self.resume_before is None or (self.doubted_attempt is not None and attempt > self.doubted_attempt):
-            return False
-        return step is None or step >= self.resume_before
-
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
         """Read the environment.

@@ -113,7 +113,8 @@ class Place:
 
     def found(self, way: Mapping[int, int] | None = None, outline: State = OUTLINE, **settings: int) -> float | None:
         """The number in the tensor that a later attempt goes on from."""
-        state = first_good(self.source(**settings), alone(), outline, Lineage(dict(way or {}), "uid"))
+        lineage = Lineage(dict(way or {}), "uid", settings.get("resume_before"))
+        state = first_good(self.source(**settings), alone(), outline, lineage)
         return float(state.state.tensors["model/w"][3]) if state else None  # type: ignore[attr-defined]
 
     def files(self, step: int) -> list[Path]:

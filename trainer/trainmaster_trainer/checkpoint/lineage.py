@@ -9,9 +9,9 @@ of attempt 1 never happened. `resume.py` writes it before the first step of each
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -41,18 +41,26 @@ class Origin(Protocol):
 
 @dataclass(frozen=True)
 class Lineage:
-    """Lineage holds the step that each attempt went on from."""
+    """Lineage holds the step that each attempt went on from, and what the job is told to doubt besides."""
 
     resumed: dict[int, int] = field(default_factory=dict)
     owner: str = field(default="", compare=False, repr=False)  # the uid of the job
+    before: int | None = field(default=None, compare=False, repr=False)  # `Settings.resume_before`
+    doubted: int | None = field(default=None, compare=False, repr=False)  # `Settings.doubted_attempt`
 
     def holds(self, attempt: int, step: int) -> bool:
-        """Return whether the state after `step` of `attempt` is on the way to the newest attempt."""
+        """Return whether the state after `step` of `attempt` is on the way to the newest attempt, and not doubted."""
+        if self.before is not None and step >= self.before and (self.doubted is None or attempt <= self.doubted):
+            return False
         return all(step <= resumed for later, resumed in self.resumed.items() if later > attempt)
 
     def trusts(self, origin: Origin) -> bool:
-        """Return whether a checkpoint is of no branch that its owner gave up. Other jobs' branches are unknown."""
-        return origin.job != self.owner or self.holds(origin.attempt, origin.step)
+        """Return whether a checkpoint is not doubted, and of no branch that its owner gave up.
+
+        Other jobs' branches are unknown.
+        """
+        way = self if origin.job == self.owner else replace(self, resumed={})
+        return way.holds(origin.attempt, origin.step)
 
     @property
     def begun(self) -> int:
@@ -65,13 +73,13 @@ class Lineage:
         return Lineage({**kept, attempt: step}, self.owner)
 
     @staticmethod
-    def merged(lineages: Iterable[Iterable[tuple[int, int]]], owner: str) -> Lineage:
+    def merged(lineages: Iterable[Iterable[tuple[int, int]]], settings: Settings) -> Lineage:
         """Return what the lineages of several folders say together: of each its attempts and their steps."""
         found: dict[int, int] = {}
         for rows in lineages:
             for attempt, resumed in rows:
                 found[attempt] = min(resumed, found.get(attempt, resumed))
-        return Lineage(found, owner)
+        return Lineage(found, settings.job_uid, settings.resume_before, settings.doubted_attempt)
 
 
 def read(folder: Path, job: str | None, remote: NamedObjects | None = None) -> Lineage:
@@ -90,11 +98,6 @@ def read(folder: Path, job: str | None, remote: NamedObjects | None = None) -> L
     except ValueError:
         return Lineage(owner=job or "")
     return Lineage(resumed, owner) if job in (None, owner) else Lineage(owner=job or "")
-
-
-def trusting(lineage: Lineage, settings: Settings) -> Callable[[Origin], bool]:
-    """Return a check that a checkpoint is of no branch that this job gave up, and none that it is told to doubt."""
-    return lambda origin: lineage.trusts(origin) and not settings.doubts(origin.attempt, origin.step)
 
 
 def write(folder: Path, job: str, lineage: Lineage, remote: NamedObjects | None = None) -> None:

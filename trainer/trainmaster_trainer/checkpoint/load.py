@@ -24,7 +24,7 @@ from trainmaster_trainer.checkpoint.manifest_check import Manifest, glance, read
 from trainmaster_trainer.checkpoint.model_state import check_readable
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.shard import TensorRecord, read_shard
-from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State, check_same_model
+from trainmaster_trainer.checkpoint.state import ANOTHER_FOLDER, MODEL, Shapes, State, first_difference
 from trainmaster_trainer.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,13 @@ def look_at(folder: Path, step: int, expected: Shapes | None = None, trusted: Tr
         if trusted is not None and not trusted(manifest):
             raise CorruptCheckpointError(f"attempt {manifest.attempt} came to it on a branch that was given up")
         if expected is not None:
-            check_same_model(manifest.shapes(MODEL), expected, str(path))
+            if difference := first_difference(manifest.shapes(MODEL), expected):
+                name, saved, here = difference
+                raise ConfigurationError(
+                    f"spec.checkpoint: {path} holds another model. First difference: {name} is {saved} in the "
+                    f"checkpoint and {here} in the task. Put spec.training.arguments back, or train in another folder "
+                    f"({ANOTHER_FOLDER})."
+                )
             # A file larger than model and optimizer can be is not even read: sparse files cost who makes them nothing.
             model = sum(math.prod(shape) * getattr(torch, dtype).itemsize for dtype, shape in expected.values())
             found, most = sum(shard.length for shard in manifest.shards), MOST_TIMES * model + ROOM_FOR_OTHERS

@@ -83,7 +83,7 @@ def resume(store: Store, settings: Settings, group: Group, training: Checkpointa
     """
     outline = training.outline()
     lineages = group.gather(sorted(store.lineage().resumed.items()))
-    way = Lineage.merged(lineages, settings.job_uid)
+    way = Lineage.merged(lineages, settings)
     memory = open_memory(settings, group, training, dataset)
     newest_here = store.newest_step(way)
     news = [newest_here, memory.candidates(outline, way) if memory else [], dataset]

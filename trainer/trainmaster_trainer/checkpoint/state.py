@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.soundness import Allowed
-from trainmaster_trainer.errors import ConfigurationError
 
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
@@ -57,22 +56,6 @@ class State:
 def dtype_name(dtype: torch.dtype) -> str:
     """Return `float32` for torch.float32."""
     return str(dtype).removeprefix("torch.")
-
-
-def check_same_model(found: Shapes, expected: Shapes, where: str) -> None:
-    """Compare a checkpoint's model with the one to train.
-
-    Raises:
-        ConfigurationError: names the first tensor that differs.
-    """
-    difference = first_difference(found, expected)
-    if difference is not None:
-        name, saved, here = difference
-        raise ConfigurationError(
-            f"spec.checkpoint: {where} holds another model. First difference: {name} is {saved} in the checkpoint and "
-            f"{here} in the task. "
-            f"Put spec.training.arguments back, or train in another folder ({ANOTHER_FOLDER})."
-        )
 
 
 def first_difference(one: Shapes, other: Shapes) -> tuple[str, str, str] | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from typing_extensions import override
 
-from trainmaster_trainer.checkpoint import layout, lineage, load
+from trainmaster_trainer.checkpoint import layout, load
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import ROOM_FOR_OTHERS, LoadedCheckpoint, read
 from trainmaster_trainer.checkpoint.manifest_check import Manifest, glance
@@ -18,7 +19,7 @@ from trainmaster_trainer.checkpoint.retention import bests_of
 from trainmaster_trainer.checkpoint.state import Shapes, State
 from trainmaster_trainer.checkpoint.stores.own import OwnStore
 from trainmaster_trainer.checkpoint.stores.save_problems import STANDS, only_telling
-from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
+from trainmaster_trainer.checkpoint.stores.store import Checkpoints, Row, Told
 from trainmaster_trainer.checkpoint.unusable import none_is_good
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
@@ -26,43 +27,46 @@ from trainmaster_trainer.settings import Settings
 log = logging.getLogger(__name__)
 
 
-class FolderSource(Source[LoadedCheckpoint]):
+@dataclass
+class FolderSource(Checkpoints):
     """FolderSource reads checkpoints of a folder that all ranks reach: one of them looks, all read."""
 
-    def __init__(self, settings: Settings, group: Group, folder: Path, *, looks: bool) -> None:
-        self._settings, self._group, self._folder = settings, group, folder
-        self._looks = looks
-        self._expected: Shapes | None = None
-        self._below: int | None = None  # candidates of this step and later ones are passed over
-        self._mine: LoadedCheckpoint | None = None
+    _settings: Settings
+    _group: Group
+    _folder: Path
+    looks: bool
+    _expected: Shapes | None = None
+    _below: int | None = None  # candidates of this step and later ones are passed over
+    _mine: LoadedCheckpoint | None = None
 
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         """Return the step of the newest checkpoint that this rank, which looks, finds good."""
         self._expected = outline.model_shapes()
-        if self._looks:
-            trusted = lineage.trusting(way, self._settings)
-            self._mine = load.newest(self._folder, self._expected, self._below, trusted)
-        return [[self._mine.manifest.step]] if self._mine else []
+        if self.looks:
+            self._mine = load.newest(self._folder, self._expected, self._below, way.trusts)
+        if self._mine is None:
+            self._below = None
+            return []
+        return [[self._mine.manifest.step]]
 
     @override
     def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
         """Read it on every rank."""
-        step = int(chosen[0])
-        loaded = self._mine if told[self._group.rank] else None
+        step, loaded, self._mine = int(chosen[0]), self._mine, None
         if loaded is None:
             try:
                 loaded = read(self._folder, step, self._expected)
             except CorruptCheckpointError as bad:
                 log.warning("Checkpoint of step %d: %s.", step, bad)
         lacking = sum(self._group.gather(loaded is None))
+        self._below = step if lacking else None
         if not lacking:
             return loaded
         log.warning(
             "Checkpoint of step %d is bad for %d of %d ranks, trying the one before.",
             step, lacking, self._group.world_size,
         )  # fmt: skip
-        self._below, self._mine = step, None
         return None
 
 
@@ -103,23 +107,18 @@ class Folder(FolderSource, OwnStore):
             self._retention.prune_folder(step)
 
     @override
-    def go_on(self, way: Lineage) -> None:
-        super().go_on(way)
-        self._below = self._mine = None
-
-    @override
     def newest_step(self, way: Lineage) -> int:
         """Return the newest step whose manifest is whole."""
-        return load.newest_step(self._folder, lineage.trusting(way, self._settings)) if self.commits else -1
+        return load.newest_step(self._folder, way.trusts) if self.commits else -1
 
     @override
     def why_none(self, way: Lineage) -> str:
         """Return why none of the checkpoints can be used; "" if there are none that it may go on from."""
-        bad, before, trusted = [], self._settings.resume_before, lineage.trusting(way, self._settings)
+        bad, before = [], self._settings.resume_before
         for step in layout.saved_steps(self._folder) if self.commits else ():
             if before is None or step < before:
                 seen = glance(layout.step_folder(self._folder, step), step)
-                if seen is None or trusted(seen):  # of no branch that is known to have been given up
+                if seen is None or way.trusts(seen):  # of no branch that is known to have been given up
                     bad.append(step)
         if not bad:
             return ""

@@ -6,7 +6,6 @@ One rank finds where they are, when it is asked for candidates. It tells the oth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import override
@@ -20,7 +19,7 @@ from trainmaster_trainer.checkpoint.remote import Remote, SavedCheckpoint
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.folder import FolderSource
 from trainmaster_trainer.checkpoint.stores.object_store import ObjectSource
-from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
+from trainmaster_trainer.checkpoint.stores.store import Checkpoints, Row, Told
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -35,7 +34,7 @@ class ForeignFolder(FolderSource):
 
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
-        if not self._looks:
+        if not self.looks:
             return super().candidates(outline, way)
         if self._seen is None:
             self._folder = Path(source_of(self._settings))
@@ -68,7 +67,7 @@ class ForeignStep(ForeignFolder):
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         self._expected, step = outline.model_shapes(), self._settings.plan.resume_step or 0
-        if not self._looks or self._below is not None:
+        if not self.looks or self._below is not None:
             return []
         self._folder = Path(source_of(self._settings))
         try:
@@ -122,11 +121,10 @@ def _why_none(where: str, step: int | None, why: str) -> str:
     return f"{FIELD}: step {step} in {where} cannot be used: {why}. Name another step."
 
 
-def open_foreign(settings: Settings, group: Group) -> Source[LoadedCheckpoint]:
+def open_foreign(settings: Settings, group: Group) -> Checkpoints:
     """Return the source that `resumeFrom` points to. It may be that no such job has a checkpoint."""
     plan = settings.plan
     if "://" in (plan.resume_from or plan.checkpoint_url or ""):
         return ForeignObjects(settings, group, home=None)
     kind = ForeignFolder if plan.resume_step is None else ForeignStep
-    # What this job doubts is its own.
-    return kind(replace(settings, resume_before=None), group, Path(), looks=group.is_first)
+    return kind(settings, group, Path(), looks=group.is_first)

@@ -6,9 +6,9 @@ deleted again.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from trainmaster.wire.files import make_folder
@@ -24,29 +24,28 @@ from trainmaster_trainer.checkpoint.retention import bests_of
 from trainmaster_trainer.checkpoint.state import Shapes, State
 from trainmaster_trainer.checkpoint.stores.own import OwnStore
 from trainmaster_trainer.checkpoint.stores.save_problems import STANDS, only_telling
-from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
+from trainmaster_trainer.checkpoint.stores.store import Checkpoints, Row, Told
 from trainmaster_trainer.checkpoint.unusable import none_is_good
 from trainmaster_trainer.errors import PlaceTakenError, SupersededError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
 
-class ObjectSource(Source[LoadedCheckpoint]):
+@dataclass
+class ObjectSource(Checkpoints):
     """ObjectSource reads checkpoints of an object store: rank 0 looks which there are."""
 
-    _remote: Remote
-
-    def __init__(self, settings: Settings, group: Group, *, home: Path | None) -> None:
-        self._settings, self._group = settings, group
-        self._home = home  # where lines of metrics go that are fetched with a checkpoint
-        self._expected: Shapes = {}
-        self._left: list[SavedCheckpoint] | None = None  # candidates that are not passed over
-        self._seen: list[str] = []  # names of all candidates that there were
+    _settings: Settings
+    _group: Group
+    home: Path | None  # where lines of metrics go that are fetched with a checkpoint
+    _remote: Remote = field(init=False)
+    _expected: Shapes = field(default_factory=dict)
+    _left: list[SavedCheckpoint] | None = None  # candidates that are not passed over
+    _seen: list[str] = field(default_factory=list)  # names of all candidates that there were
 
     def look(self, way: Lineage) -> list[SavedCheckpoint]:
         """Return the committed checkpoints on the training's way that the job is not told to doubt, newest first."""
-        on_the_way = fetch.on_the_way(self._remote, way)
-        return [one for one in on_the_way if not self._settings.doubts(one.attempt, one.step)]
+        return fetch.on_the_way(self._remote, way)
 
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
@@ -55,7 +54,9 @@ class ObjectSource(Source[LoadedCheckpoint]):
         if self._left is None:
             self._left = self.look(way) if self._group.is_first else []
             self._seen = [one.name for one in self._left]
-        return [dataclasses.astuple(one) for one in self._left]
+        rows = [astuple(one) for one in self._left]
+        self._left = self._left or None
+        return rows
 
     @override
     def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
@@ -66,11 +67,13 @@ class ObjectSource(Source[LoadedCheckpoint]):
         """
         saved = SavedCheckpoint(*chosen)
         loaded, unfetched = fetch.fetch(
-            self._remote, saved, self._settings, self._group, self._expected, home=self._home
+            self._remote, saved, self._settings, self._group, self._expected, home=self.home
         )
         if loaded is None and unfetched:
             raise StorageError(unfetched)
-        if loaded is None and self._left:
+        if loaded is not None:
+            self._left = None
+        elif self._left:
             self._left.remove(saved)
         return loaded
 
@@ -140,11 +143,6 @@ class ObjectStore(ObjectSource, OwnStore):
                 self._retention.prune_folder(step)
             with only_telling(STANDS.format(step=step), self._settings.rank):
                 self._committer.tidy()
-
-    @override
-    def go_on(self, way: Lineage) -> None:
-        super().go_on(way)
-        self._left = None
 
     @override
     def newest_step(self, way: Lineage) -> int:

@@ -28,7 +28,7 @@ class PrivateFolder(Folder):
 
     def __init__(self, settings: Settings, group: Group) -> None:
         super().__init__(settings, group)
-        self.commits = self.writes = self._looks = group.local_rank == 0
+        self.commits = self.writes = self.looks = group.local_rank == 0
         self._part = 0, 1
 
     @override
@@ -38,7 +38,7 @@ class PrivateFolder(Folder):
         here = told[group.rank - group.local_rank]  # what this folder has: lines up to there were on the disk before
         own = int(here[0][0]) if here else 0
         metrics.spread(self._folder, step, source, group, trusted=own)
-        loaded = self._mine if group.rank == source else None
+        loaded, self._mine = self._mine if group.rank == source else None, None
         manifest = codec.from_plain(
             Manifest, group.broadcast(codec.to_plain(loaded.manifest) if loaded else None, source)
         )

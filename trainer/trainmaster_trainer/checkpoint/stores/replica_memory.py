@@ -48,11 +48,6 @@ class ReplicaMemory(Source[Recalled]):
         return recall.choose([[Owner(*rest) for _, *rest in rows] for rows in told])
 
     @override
-    def why_none(self, way: Lineage) -> str:
-        """Return nothing: where memory has no state, training goes on from a checkpoint."""
-        return ""
-
-    @override
     def bring(self, chosen: Row, told: Told) -> Recalled | None:
         """Load it, or take it from a rank that has it where all have the same.
 

@@ -22,7 +22,10 @@ Told = Sequence[Sequence[Row]]  # the candidates of every rank, in the order of 
 
 
 class Source(Protocol[Found_co]):
-    """Source is where a resume may find a state. `first_good` of `resume.py` asks it, on all ranks together."""
+    """Source is where a resume may find a state. `first_good` of `resume.py` asks it, on all ranks together.
+
+    What was passed over counts until a state is found or there is none: there may be one more resume.
+    """
 
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         """Return what this rank sees on the training's way and has not passed over, newest first, for a like state."""
@@ -34,11 +37,15 @@ class Source(Protocol[Found_co]):
     def bring(self, chosen: Row, told: Told) -> Found_co | None:
         """Give it to this rank, verified. None on all ranks, if one of them finds it bad: then it is passed over."""
 
+
+class Checkpoints(Source[LoadedCheckpoint], Protocol):
+    """Checkpoints is a source of checkpoints, of this job or another: a training does not begin anew over bad ones."""
+
     def why_none(self, way: Lineage) -> str:
         """Return why none of what is there can be used; "" if there is nothing. Rank 0 knows, and who looks."""
 
 
-class Store(Source[LoadedCheckpoint], Protocol):
+class Store(Checkpoints, Protocol):
     """Store keeps the checkpoints of one attempt."""
 
     shared: bool  # all ranks write one checkpoint together; else the first rank of each replica writes its own
@@ -69,7 +76,7 @@ class Store(Source[LoadedCheckpoint], Protocol):
         """Return from which step each attempt has gone on."""
 
     def go_on(self, way: Lineage) -> None:
-        """Write the lineage, if this rank commits, and forget what was passed over: there may be one more resume."""
+        """Write the lineage, if this rank commits."""
 
     def newest_step(self, way: Lineage) -> int:
         """Return the newest step whose manifest is whole; 0: there is none, -1: this rank does not look."""

@@ -23,6 +23,7 @@ from trainmaster_trainer.checkpoint import lineage
 from trainmaster_trainer.checkpoint.checkpointable import WholeState
 from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
+from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import LoadedCheckpoint
 from trainmaster_trainer.checkpoint.manifest_check import glance
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
@@ -111,7 +112,7 @@ class CheckpointWriter:
         while seen != (steps := saved_steps(self._settings.checkpoints)):  # the writer may save and prune meanwhile
             seen, alone = steps, self._peer.member.alone()
             store = Folder(self._settings, alone)
-            way = store.lineage()
+            way = Lineage.merged([store.lineage().resumed.items()], self._settings)
             loaded = first_good(store, alone, State(forms=expected), way)
             if loaded is not None:
                 return loaded
