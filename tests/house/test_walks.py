@@ -7,8 +7,8 @@ from trainmaster.core.decide import RULES
 from tests.house.walks import Walks
 
 CHECKPOINT = "trainmaster_trainer.checkpoint"
-MOST = {"resume.resume": 18, "save.Saver.save": 55, "load.newest": 41}
-MOST_WITH_A_FOLDER = {"resume.resume": 108, "save.Saver.save": 93}
+MOST = {"resume.resume": 15, "save.Saver.save": 54, "load.newest": 39}
+MOST_WITH_A_FOLDER = {"resume.resume": 98, "save.Saver.save": 92}
 FOLDER = tuple(f"{CHECKPOINT}.stores.{name}." for name in ("folder", "own", "replica_memory"))
 
 DECIDE = "trainmaster.core.decide.decide"

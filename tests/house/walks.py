@@ -16,7 +16,7 @@ from mypy import build, nodes
 from mypy.find_sources import create_source_list
 from mypy.fscache import FileSystemCache
 from mypy.options import Options
-from mypy.types import CallableType, Instance, Type, TypeType, TypeVarType, UnionType, get_proper_type
+from mypy.types import CallableType, Instance, TupleType, Type, TypeType, TypeVarType, UnionType, get_proper_type
 
 OURS = ("trainmaster.", "trainmaster_trainer.")
 _OTHERS = ("torch", "numpy", "pydantic", "aiohttp", "yaml", "safetensors", "fsspec", "aiobotocore", "botocore")
@@ -114,6 +114,8 @@ class Walks:
 
     def _methods(self, kind: Type | None, name: str) -> Iterator[tuple[str, bool]]:
         kind = get_proper_type(kind)
+        if isinstance(kind, TupleType):  # of a NamedTuple
+            kind = kind.partial_fallback
         if isinstance(kind, UnionType):
             for one in kind.items:
                 yield from self._methods(one, name)

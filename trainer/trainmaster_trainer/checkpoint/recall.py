@@ -7,7 +7,6 @@ Where ranks split the model, each needs its own, of the same step, or the copy o
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -47,7 +46,13 @@ def choose(held: list[list[Owner]]) -> Key | None:
     keys = sorted({one.key for rows in held for one in rows}, reverse=True)
     # Of which states each folder has all that any rank can go on from.
     passable = [
-        {key for key in keys if _is_whole([one for one in rows if one.key == key and one.replicated])} for rows in held
+        {
+            key
+            for key in keys
+            if (found := [one for one in rows if one.key == key and one.replicated])
+            and {one.part for one in found} == {*range(found[0].parts)}
+        }
+        for rows in held
     ]
     complete = []
     for key in keys:
@@ -64,10 +69,6 @@ def choose(held: list[list[Owner]]) -> Key | None:
     if complete and len([key for key in replicated if key > complete[0]]) <= 1:
         return complete[0]
     return max([*complete, *replicated], default=None)
-
-
-def _is_whole(found: Sequence[Owner]) -> bool:
-    return bool(found) and {one.part for one in found} == set(range(found[0].parts))
 
 
 def find_snapshots(settings: Settings, state: State, lineage: Lineage) -> list[Snapshot]:
@@ -129,7 +130,7 @@ def load(fitting: list[LoadedSnapshot], settings: Settings) -> State | None:
     if own and own[0].owner.parts == 1:
         return State(own[0].tensors, own[0].scalars)
     parts = sorted((one for one in fitting if one.owner.replicated), key=lambda one: one.owner.part)
-    if not _is_whole([one.owner for one in parts]):
+    if not parts:
         return None
     base = own[0] if own else parts[0]  # what is this rank's alone comes from its own part
     joined = {}
@@ -138,7 +139,7 @@ def load(fitting: list[LoadedSnapshot], settings: Settings) -> State | None:
         forms = {(piece.dtype, piece.dim(), cut.whole(tuple(piece.shape))) for piece in pieces}
         ends = [*accumulate((piece.shape[cut.dimension] for piece in pieces if len(forms) == 1), initial=0)]
         if [one.cuts.get(name) for one in parts] != [Cut(cut.dimension, begin, ends[-1]) for begin in ends[:-1]]:
-            log.warning("The snapshots in memory are not used: the parts of %s are not those of one tensor.", name)
+            log.warning("The snapshots in memory are not used: their parts of %s do not make one tensor.", name)
             return None
         joined[name] = torch.cat(pieces, cut.dimension)
     return State({**base.tensors, **joined}, base.scalars)

@@ -90,7 +90,8 @@ def resume(store: Store, settings: Settings, group: Group, training: Checkpointa
     steps, told, counts = zip(*group.gather(news), strict=True)
     check_same_everywhere(dict(enumerate(counts)))
     durable = max(steps)
-    recalled = first_good(memory, group, outline, way, told, least=durable) if memory else None
+    as_new = [[row for row in rows if row[0] >= durable] for rows in told]
+    recalled = first_good(memory, group, outline, way, as_new) if memory else None
     if recalled is not None:
         training.restore_local(recalled.state)
         store.bring_lines(recalled.step, recalled.holder, durable, way)
@@ -111,9 +112,9 @@ def resume(store: Store, settings: Settings, group: Group, training: Checkpointa
 
 
 def first_good(
-    source: Source[Found_co], group: Group, outline: State, way: Lineage, told: Told | None = None, *, least: int = 0
+    source: Source[Found_co], group: Group, outline: State, way: Lineage, told: Told | None = None
 ) -> Found_co | None:
-    """Return the newest state of a source that all ranks find good; None if there is none, or it is older than `least`.
+    """Return the newest state of a source that all ranks find good; None if there is none.
 
     All ranks call it together. `told`: the candidates of all ranks, where they have told each other already.
 
@@ -133,10 +134,10 @@ def first_good(
                 if text:
                     raise ConfigurationError(text)
             told = [theirs for theirs, _ in answers]
-        chosen = source.choose(told)
-        if chosen is None or chosen[0] < least:
+        newest = max((row for rows in told for row in rows), key=lambda row: int(row[0]), default=None)
+        if newest is None:
             return None
-        found = source.bring(chosen, told)
+        found = source.bring(newest, told)
         if found is not None:
             return found
         told = None

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -94,11 +94,8 @@ def write_shard(
         name: TensorRecord(dtype_name(one.dtype), tuple(one.shape), (0,) * one.dim(), own)
         for (name, one), own in zip(tensors.items(), known, strict=True)
     }
-    return ShardRecord(path.name, length, _whole(header, known), records)
-
-
-def _whole(header: bytes, digests: Iterable[str]) -> str:
-    return hashlib.sha256(b"".join((header, *(digest.encode() for digest in digests)))).hexdigest()
+    whole = hashlib.sha256(header + "".join(known).encode()).hexdigest()
+    return ShardRecord(path.name, length, whole, records)
 
 
 def memory(tensor: Tensor) -> memoryview:
@@ -175,8 +172,9 @@ def _verify_header(descriptor: int, record: ShardRecord) -> tuple[dict[str, Tens
     *starts, end = itertools.accumulate((form.nbytes for form in forms.values()), initial=len(header))
     if end != length:
         raise CorruptCheckpointError(f"{record.file} does not have the bytes of the tensors that the manifest names")
-    digests = [record.tensors[name].sha256 for name in forms]
-    if os.pread(descriptor, len(header), 0) != header or _whole(header, digests) != record.sha256:
+    digests = "".join(record.tensors[name].sha256 for name in forms)
+    whole = hashlib.sha256(header + digests.encode()).hexdigest()
+    if os.pread(descriptor, len(header), 0) != header or whole != record.sha256:
         raise CorruptCheckpointError(f"{record.file} does not have the SHA-256 of the manifest: its header has changed")
     return forms, starts
 

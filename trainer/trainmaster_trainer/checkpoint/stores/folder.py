@@ -51,9 +51,9 @@ class FolderSource(Checkpoints):
         return [[self._mine.manifest.step]]
 
     @override
-    def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
+    def bring(self, newest: Row, told: Told) -> LoadedCheckpoint | None:
         """Read it on every rank."""
-        step, loaded, self._mine = int(chosen[0]), self._mine, None
+        step, loaded, self._mine = int(newest[0]), self._mine, None
         if loaded is None:
             try:
                 loaded = read(self._folder, step, self._expected)

@@ -52,9 +52,9 @@ class ForeignFolder(FolderSource):
         return [[*row, str(self._folder)] for row in rows]
 
     @override
-    def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
-        self._folder = Path(chosen[-1])
-        return super().bring(chosen, told)
+    def bring(self, newest: Row, told: Told) -> LoadedCheckpoint | None:
+        self._folder = Path(newest[-1])
+        return super().bring(newest, told)
 
     @override
     def why_none(self, way: Lineage) -> str:
@@ -104,10 +104,10 @@ class ForeignObjects(ObjectSource):
         self._where, self._remote = where, Remote(where, self._settings.plan.checkpoint_endpoint, FIELD)
 
     @override
-    def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
+    def bring(self, newest: Row, told: Told) -> LoadedCheckpoint | None:
         if not self._where:
-            self._open(str(chosen[-1]))
-        return super().bring(chosen[:-1], told)
+            self._open(str(newest[-1]))
+        return super().bring(newest[:-1], told)
 
     @override
     def why_none(self, way: Lineage) -> str:

@@ -59,13 +59,13 @@ class ObjectSource(Checkpoints):
         return rows
 
     @override
-    def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
+    def bring(self, newest: Row, told: Told) -> LoadedCheckpoint | None:
         """Download it to each replica, and read it on every rank.
 
         Raises:
             StorageError: it could not be fetched. That passes, and the steps since an older one would be lost for good.
         """
-        saved = SavedCheckpoint(*chosen)
+        saved = SavedCheckpoint(*newest)
         loaded, unfetched = fetch.fetch(
             self._remote, saved, self._settings, self._group, self._expected, home=self.home
         )

@@ -32,8 +32,8 @@ class PrivateFolder(Folder):
         self._part = 0, 1
 
     @override
-    def bring(self, chosen: Row, told: Told) -> LoadedCheckpoint | None:
-        step, group = int(chosen[0]), self._group
+    def bring(self, newest: Row, told: Told) -> LoadedCheckpoint | None:
+        step, group = int(newest[0]), self._group
         source = next(rank for rank, rows in enumerate(told) if rows and rows[0][0] == step)
         here = told[group.rank - group.local_rank]  # what this folder has: lines up to there were on the disk before
         own = int(here[0][0]) if here else 0

@@ -43,19 +43,17 @@ class ReplicaMemory(Source[Recalled]):
         return [[one.owner.step, *astuple(one.owner)] for one in self.mine]
 
     @override
-    def choose(self, told: Told) -> Row | None:
-        """Return step and attempt of the newest state that memory has for the whole group."""
-        return recall.choose([[Owner(*rest) for _, *rest in rows] for rows in told])
-
-    @override
-    def bring(self, chosen: Row, told: Told) -> Recalled | None:
-        """Load it, or take it from a rank that has it where all have the same.
+    def bring(self, newest: Row, told: Told) -> Recalled | None:
+        """Load the newest state that memory has for the whole group, or take it from a rank that has it.
 
         Raises:
             ConfigurationError: it was reached with another number of samples.
         """
-        held, key = [[Owner(*rest) for _, *rest in rows] for rows in told], (int(chosen[0]), int(chosen[1]))
+        held = [[Owner(*rest) for _, *rest in rows] for rows in told]
         mine, self.mine = self.mine or [], []
+        key = recall.choose(held)
+        if key is None:
+            return None
         there = [one for rows in held for one in rows if one.key == key]
         check_same_dataset(key[0], there[0].dataset, self.dataset)
         lost = rejoin.bring_back(key, held, mine, self.settings, self.group)

@@ -30,12 +30,11 @@ class Source(Protocol[Found_co]):
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         """Return what this rank sees on the training's way and has not passed over, newest first, for a like state."""
 
-    def choose(self, told: Told) -> Row | None:
-        """Return the candidate of the largest step, of several ranks' the first; None: there is none."""
-        return max((row for rows in told for row in rows), key=lambda row: int(row[0]), default=None)
+    def bring(self, newest: Row, told: Told) -> Found_co | None:
+        """Give this rank the newest candidate that all can have, verified. `newest`: the newest of any rank.
 
-    def bring(self, chosen: Row, told: Told) -> Found_co | None:
-        """Give it to this rank, verified. None on all ranks, if one of them finds it bad: then it is passed over."""
+        None on all ranks, if one of them finds it bad: then it is passed over.
+        """
 
 
 class Checkpoints(Source[LoadedCheckpoint], Protocol):
