@@ -146,11 +146,15 @@ class Lab:
         """Until the job is no more."""
         self._await(self.jobs, lambda items: name not in items, f"job {name} to go")
 
-    def await_event(self, reason: str) -> Document:
+    def await_event(self, reason: str, job: str = "digits") -> Document:
         """Until people have been told of `reason`."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
-        found = self._await(path, lambda items: any(e["reason"] == reason for e in items.values()), f"event {reason}")
-        return next(event for event in found.values() if event["reason"] == reason)
+
+        def is_it(event: Document) -> bool:
+            return (event["reason"], event["regarding"]["name"]) == (reason, job)
+
+        found = self._await(path, lambda items: any(map(is_it, items.values())), f"event {reason} of {job}")
+        return next(filter(is_it, found.values()))
 
     def start_training(self, *names: str, attempt: int = 1) -> list[Agent]:
         """All pods run, all agents report, get the order to run, and do."""
