@@ -9,7 +9,7 @@ from trainmaster.api.status import Condition, Waiting
 from trainmaster.core import figures
 from trainmaster.wire.messages import CheckpointRecord, RankProgress
 
-from tests.builders import NOON, a_heartbeat, evicted, finished, pending, saying
+from tests.builders import NOON, a_death, a_heartbeat, evicted, finished, pending, saying
 from tests.core.stage import Stage, a_running_group, a_stage
 
 
@@ -85,6 +85,28 @@ def test_progress_is_the_first_rank_s_whose_word_is_of_one_moment() -> None:
     progress = stage.status.progress
     assert progress
     assert (progress.step, progress.total_steps, progress.loss, progress.eta) == (40, 1000, 0.025, "8m00s")
+
+
+def test_a_script_whose_loss_is_none_any_more_does_not_show_an_old_one() -> None:
+    """It has become NaN. After a restart the old one stays until there is a step."""
+    stage = a_running_group(workers=1, training={"command": ["python", "train.py"]})
+    shown = []
+    for step, told in ((40, {}), (40, {"loss": None, "resumed_step": 40}), (50, {"loss": None, "resumed_step": 0})):
+        at_step(stage, step, **told)
+        stage.wait(10)
+        assert stage.status.progress
+        shown.append((stage.status.progress.step, stage.status.progress.loss))
+    assert shown == [(40, 0.025), (40, 0.025), (50, None)]
+
+
+def test_a_job_that_fails_shows_the_last_step_that_was_taken() -> None:
+    """As one that fails a second after it has begun, before any other word of its steps was written."""
+    stage = a_running_group(workers=1, step=1)
+    at_step(stage, 20)
+    stage.rank_dies("worker-0", a_death(step=20, signal=None, exit_code=78))
+    assert stage.status.phase == "Failed"
+    assert stage.status.progress
+    assert (stage.status.progress.step, stage.status.progress.loss) == (20, 0.05)
 
 
 def test_the_steps_that_epochs_take_are_those_that_the_ranks_tell() -> None:

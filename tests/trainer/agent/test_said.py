@@ -25,6 +25,13 @@ def test_the_newest_line_that_has_it_counts() -> None:
     assert found == {"step": "30", "total": "100", "loss": "0.52"}
 
 
+def test_colours_are_no_part_of_a_line() -> None:
+    """As of rich or loguru, where they are told to colour a pipe."""
+    one, _ = search(loss="loss: ([0-9.]+)", step="step ([0-9]+)/")
+    line = "\x1b[2K\x1b[32mstep \x1b[1;38;5;9m7\x1b[0m/30 \x1b[1mloss\x1b[0m: \x1b[31m0.25\x1b[0m\x1b[K\n"
+    assert one.newest(line) == {"loss": "0.25", "step": "7"}
+
+
 def test_only_the_beginning_of_a_line_is_looked_at() -> None:
     one, _ = search(loss="loss=([0-9.]+)")
     assert one.newest("x" * 993 + " loss=0.1") == {"loss": "0"}

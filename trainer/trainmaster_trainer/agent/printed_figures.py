@@ -32,6 +32,7 @@ _MOST_STEPS = 1 << 53
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _ENDS = re.compile(r"[\r\n]+")  # a progress bar ends its lines with a carriage return
+_COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")  # and where the cursor goes: they stand between a word and its number
 
 
 class TooSlowError(Exception):
@@ -97,7 +98,8 @@ class Search:
 
     def newest(self, text: str) -> Dict[str, str]:
         """Return by name what each expression's group has matched in the last line that has it."""
-        lines = [line[:_MOST_LINE] for line in _ENDS.split(text)[-_MOST_LINES:] if line]
+        lines = [_COLOURS.sub("", line[: 4 * _MOST_LINE]) for line in _ENDS.split(text)[-_MOST_LINES:] if line]
+        lines = [line[:_MOST_LINE] for line in lines]
         found = {name: self._in_time(name, pattern, lines) for name, pattern in [*self._patterns.items()]}
         return {name: value for name, value in found.items() if value is not None}
 

@@ -16,6 +16,8 @@ def progress(facts: Facts, status: TrainingJobStatus) -> JobProgress:
     """Return how far the workers are now."""
     before, training = facts.status.progress or JobProgress(), facts.job.spec.training
     speaking = facts.at_attempt(AgentState.RUNNING) + facts.at_attempt(AgentState.FINISHED)
+    if status.finished:  # the last word of those whose end is the job's
+        speaking += facts.at_attempt(AgentState.FAILED)
     beats = [slot.heartbeat for slot in speaking if slot.heartbeat and slot.role == names.WORKER]
     ranks = sorted(facts.regime.heard([rank for beat in beats for rank in beat.ranks]), key=lambda rank: rank.rank)
     total = training.steps  # else as the ranks say, in this attempt or before
@@ -29,12 +31,14 @@ def progress(facts: Facts, status: TrainingJobStatus) -> JobProgress:
     seconds = first.step_seconds
     if training.command and first.resumed_step is None:  # they count from its restart only
         seconds = None
+    # A script that takes steps and has no loss says none, or one that is not finite: an older one would be wrong.
+    has_none = bool(training.command) and first.step > (first.resumed_step or 0)
     measured = [one.figures.metrics for one in facts.ranks if one.figures and one.figures.metrics]
     known = not status.finished and total is not None and seconds is not None
     return JobProgress(
         step=step,
         total_steps=total,
-        loss=first.loss if first.loss is not None else before.loss,
+        loss=first.loss if first.loss is not None or has_none else before.loss,
         metrics=measures.finite(measured[0]) if measured else before.metrics,
         evaluation=measures.evaluation(facts.ranks, before),
         samples_per_second=first.samples_per_second,
