@@ -101,6 +101,11 @@ LAUGHS = "\n".join(
         (b"a: 'open\n", 2, "not YAML"),
         (b"a: *nobody\n", 1, "undefined alias"),
         (b"a: 1\na: 2\nkind: TrainingJob\n", 2, "a stands here a second time. Remove one"),
+        (
+            b"kind: TrainingJob\nn: 7\n",
+            2,
+            'n is a word for false in YAML, as kubectl reads it, and no name. Put it in quotes: "n"',
+        ),
         (b"kind: TrainingJob\na: 1\x00\n", 1, "not text: special characters are not allowed"),
         (b"a: \xff\xfe\n", 1, "not text"),
         (LAUGHS.encode(), 1, "unfold to more than 20000 values"),

@@ -197,7 +197,11 @@ class _Builder:
             return "?"
         value = self._scalar(node, location)
         if isinstance(value, bool):
-            return "true" if value else "false"
+            word = "true" if value else "false"
+            if node.value.lower() != word:  # `n: 5`, as an argument's name
+                said = f"{node.value} is a word for {word} in YAML, as kubectl reads it, and no name"
+                self._problem(node, location, said, f'Put it in quotes: "{node.value}"')
+            return word
         return str(node.value) if value is None else str(value)
 
     def _scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
