@@ -32,6 +32,7 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.scripts.generators import OwnGenerators, with_state_dict
 from trainmaster_trainer.scripts.signs import Captured, sign_of
+from trainmaster_trainer.scripts.unkept import SteppingOptimizers
 
 log = logging.getLogger(__name__)
 Placed = Callable[[Tensor, Tensor], Tensor]  # a saved tensor, and what it is to be like
@@ -77,6 +78,16 @@ class ScriptObjects:
             left_out = self._not_everywhere(name, writer.tensors)
             found[name] = {full: one for full, one in writer.tensors.items() if full not in left_out}
         return found
+
+    def check_kept(self, stepping: SteppingOptimizers) -> None:
+        """Say so, once, where an optimizer that takes steps is not among the objects."""
+        things = {name: thing for name, thing in self._things.items() if name != _GENERATORS}
+        for kind in stepping.unkept_by(things) if self._group.is_first else ():
+            log.warning(
+                "session.state: an optimizer (%s) takes steps whose state is in none of %s: after a restart it would "
+                "begin anew. Make it before session.state, and give it by a name, such as optimizer=optimizer.",
+                kind, listed(things),
+            )  # fmt: skip
 
     # --- capturing ---
 

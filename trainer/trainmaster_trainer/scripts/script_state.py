@@ -43,6 +43,7 @@ from trainmaster_trainer.scripts.comparing import Copies, check_alike
 from trainmaster_trainer.scripts.meeting import STEP_SECONDS, await_all, leave, meet, telling_who_has_left
 from trainmaster_trainer.scripts.script_measures import Measures
 from trainmaster_trainer.scripts.script_objects import ScriptObjects
+from trainmaster_trainer.scripts.unkept import SteppingOptimizers
 from trainmaster_trainer.session_state import SessionState
 from trainmaster_trainer.settings import Settings
 
@@ -95,6 +96,7 @@ class _Keeper:
         self._objects = ScriptObjects(objects, group, snapshots=not settings.plan.accelerator)
         check_alike(self._objects, group)
         self._copies = Copies(self._objects, group)
+        self._stepping = SteppingOptimizers()
         self._measures = Measures(settings.plan, progress, group)
         self._kept = Carried(self._objects, self._measures.evaluations, None, None)
         self._saver = Saver(settings, group)
@@ -139,6 +141,7 @@ class _Keeper:
             self._lines.add(n, None, {}, _say)  # unless it was reported
         self._losses.add(n, None, 0, seconds)
         if before == self.begun_at:
+            self._objects.check_kept(self._stepping)
             if self._group.world_size > 1:
                 await_all("step()", self._group.store, self._group.rank, self._group.world_size, STEP_SECONDS)
                 self._compare(n)
