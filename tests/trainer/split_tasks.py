@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,14 @@ def _bytes(tensors: list[Any]) -> int:
 class TwoGroups(Digits):
     """Two groups of parameters with settings of their own; with `noise` also dropout, buffers and a schedule."""
 
-    def __init__(self, optimizer: str = "AdamW", noise: bool = True, **others: Any) -> None:
+    def __init__(self, optimizer: str = "AdamW", noise: bool = True, seconds: float = 0.0, **others: Any) -> None:
         super().__init__(**{"hidden": 24, "learning_rate": 0.01, **others})
-        self.kind, self.noise = optimizer, noise
+        self.kind, self.noise, self.seconds = optimizer, noise, seconds
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return super().loss(outputs, targets)
 
     @override
     def model(self) -> nn.Module:
