@@ -2,7 +2,8 @@
 
 Run as a script by `ranks.py`, which see. It reads one JSON line per request on its standard input and answers with
 one on its standard output: {"start": [environment, ...], "output": [path, ...]} -> {"pids": [...]};
-{"wait": pid} -> {"status": waitstatus}; {"poll": pid} -> the same, or null while it runs.
+{"wait": pid} -> {"status": waitstatus}; {"poll": pid} -> the same, or null while it runs; {"imports": [module, ...]}
+-> {}: all ranks from then on find these modules imported.
 """
 
 import gc
@@ -17,6 +18,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else each rank that compiles starts a process that imports torch
 
 import torch
 import torch._dynamo  # DDP imports it when it is first made, which takes seconds
@@ -114,6 +117,10 @@ def start(environment: dict[str, str], output: str) -> int:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     if "start" in request:
         return {"pids": [start(*pair) for pair in zip(request["start"], request["output"], strict=True)]}
+    if "imports" in request:
+        for name in request["imports"]:
+            importlib.import_module(name)
+        return {}
     if "poll" in request:
         pid, ended = os.waitpid(request["poll"], os.WNOHANG)
         return {"status": ended if pid else None}

@@ -79,7 +79,6 @@ WAYS = [
     Way("LocalSGD", options={"every": 3, "outer": "Nesterov"}),
     Way("LocalSGD", pods=3, options={"every": 2, "outer": "Average"}),
     Way("FullySharded", pods=3),
-    Way("FullySharded", ranks=2),
     Way("FullySharded", plan={"task": "drawing_tasks:WithNoisySteps"}),
     Way("Pipeline", plan={"arguments": {"seconds": 0.01, "mask": True}}),
     Way("Tensor", plan=WITHOUT_MEANS),
