@@ -132,7 +132,7 @@ soak: .venv/.ready  ## The long forms of tests (a hundred kills, a whole bad wee
 	@$(PY) -m pytest --verbose -m soak tests
 	@$(PY) -m tests.soak --runs $(or $(N),300) --first $(or $(FIRST),1)
 
-mutants: .venv/.ready  ## Put thirty bugs into a copy of the code, one at a time: the tests must see each (10 minutes)
+mutants: .venv/.ready  ## Put thirty-one bugs into a copy of the code, one at a time: the tests must see each (10 minutes)
 	@$(PY) -m tests.mutants $(NAME)
 
 generate: .venv/.ready  ## Write the CRD, its reference page and the chart's copy anew

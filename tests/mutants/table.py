@@ -1,4 +1,4 @@
-"""Thirty bugs that our own code could have, each put in by a change of one line, and the tests that must see it.
+"""Thirty-one bugs that our own code could have, each put in by a change of one line, and the tests that must see it.
 
 Bugs of other operators and of our control side are in `tests/simulation/mutants.py`; these are of the rules, of what is
 read from others, and of the trainer: its order of samples, its sums and its checkpoints.
@@ -98,4 +98,7 @@ MUTANTS = (
     Mutant("good_checkpoints_go_before_bad_ones", f"{CHECKPOINT}/retention.py",
            "for step in (good + others)[keep:]:", "for step in (others + good)[keep:]:",
            "trainer/checkpoint/test_save.py trainer/checkpoint/test_resume.py"),
+    Mutant("a_divided_model_s_gradient_is_a_percent_too_large", f"{TRAINER}/strategies/partitioned.py",
+           "self._loss_of_part, batch.weight", "self._loss_of_part, 1.01 * batch.weight",
+           "trainer/strategies/test_split_models.py -k losses_equal"),
 )  # fmt: skip

@@ -66,7 +66,7 @@ class Job:
         while (status := self.status()).get("progress", {}).get("step", 0) < step:
             assert time.monotonic() < deadline, json.dumps(status, indent=1)
             assert status.get("phase") not in ("Failed", "Succeeded"), json.dumps(status, indent=1)
-            time.sleep(0.5)  # `kubectl wait` knows equality only
+            time.sleep(1.0)  # `kubectl wait` knows equality only, and the status tells of steps every ten seconds
         return status
 
     def goes_on(self, seconds: int = 400) -> Document:
@@ -80,7 +80,7 @@ class Job:
         end = time.monotonic() + seconds
         while (saved := self.status().get("checkpoint", {})).get("step", 0) <= first:
             assert time.monotonic() < end, json.dumps(self.status(), indent=1)
-            time.sleep(0.5)
+            time.sleep(1.0)
         return dict(saved)
 
     def status(self) -> Document:

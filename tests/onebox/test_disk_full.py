@@ -63,9 +63,9 @@ def disk(onebox: Cluster, namespace: str, tmp_path: Path) -> Iterator[Disk]:
 def test_a_full_volume_costs_nothing_but_the_saves(cluster: Flavour, namespace: str, disk: Disk) -> None:
     job, undisturbed = Job(cluster, namespace), Job(cluster, namespace, name="undisturbed")
     storage = {"persistentVolumeClaim": {"claimName": "small"}}
-    checkpoint = {"everySteps": 50, "storage": storage}
-    job.submit(training=paced(seconds=0.03), workers=WORKERS, checkpoint=checkpoint)
-    job.wait_for_step(100)
+    checkpoint = {"everySteps": 20, "storage": storage}
+    job.submit(training=paced(seconds=0.1), workers=WORKERS, checkpoint=checkpoint)
+    job.wait_for_step(40)
     disk.fill()
     status = job.wait_for("condition=CheckpointSaving=False")
     condition = job.condition("CheckpointSaving")
@@ -73,7 +73,7 @@ def test_a_full_volume_costs_nothing_but_the_saves(cluster: Flavour, namespace: 
     assert "No space left on device" in condition["message"]
     assert f"the newest good one is that of step {status['checkpoint']['step']}" in condition["message"]
     assert job.events().count("CheckpointNotSaved") == 1
-    job.wait_for_step(status["progress"]["step"] + 100)
+    job.wait_for_step(status["progress"]["step"] + 40)
     assert "restarts" not in job.status() or job.status()["restarts"] == []
     disk.free()
     job.wait_for("condition=CheckpointSaving=True")

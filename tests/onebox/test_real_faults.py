@@ -169,7 +169,7 @@ WHOLE: tuple[Fault, ...] = (killed, *SHORT, deleted, operator_killed, api_server
 def test_a_bad_week_ends_with_the_model_of_an_undisturbed_one(
     job: Job, undisturbed: Job, onebox: Cluster, breakable: Flavour, faults: tuple[Fault, ...]
 ) -> None:
-    submit(job, paced(seconds=0.04))
+    submit(job, paced(seconds=0.1))
     week = BadWeek(job, onebox)
     job.goes_on()
     for fault in faults:
@@ -183,5 +183,5 @@ def test_a_bad_week_ends_with_the_model_of_an_undisturbed_one(
 
 
 def submit(job: Job, training: Document) -> None:
-    policy, checkpoint = {"maxRestarts": 20}, {"everySteps": 50, "keep": 2}
+    policy, checkpoint = {"maxRestarts": 20}, {"everySteps": 20, "keep": 2}
     job.submit(training=training, workers=WORKERS, failurePolicy=policy, checkpoint=checkpoint)

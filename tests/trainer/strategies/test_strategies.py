@@ -107,7 +107,9 @@ def test_what_cannot_work_ends_with_78_and_names_the_field(
     new_job: NewJob, changes: Options, world: int, message: str
 ) -> None:
     running = new_job(**changes).start(world)
-    assert running.wait() == [78] * world
+    codes = running.wait()
+    assert 78 in codes
+    assert {*codes} <= {78, 1}  # 1: a rank that still joins the other, which has left
     assert message in running.output()
 
 
