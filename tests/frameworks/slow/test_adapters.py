@@ -65,6 +65,32 @@ def test_accelerate_launch_is_replaced_by_the_agent_and_its_objects_are_kept(com
         assert sorted(sample for row in rows for sample in row[1:]) == [*range(80)]
 
 
+@pytest.mark.parametrize(("processes", "code"), [(4, 1), (2, 0)])
+def test_accelerates_file_asks_for_as_many_processes_as_there_are(
+    command: Command, folder: Path, processes: int, code: int
+) -> None:
+    """Else it ends at once, with the field and the cure."""
+    launcher = str(Path(python("adapters")).with_name("accelerate"))
+    text = (
+        f"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: {processes}\n"
+    )
+    (folder / "four.yaml").write_text(text)
+    (folder / "short.py").write_text(
+        "from accelerate import Accelerator\nprint('has', Accelerator(cpu=True).num_processes)\n"
+    )
+    job = a_script(launcher, "launch", "--config_file", "four.yaml", "short.py", workers=2)
+    assert command.start(job).end() == code, command.stderr
+    if code:
+        (line,) = command.status["restarts"]
+        assert line["class"] == "Configuration"
+        assert (
+            "num_processes of four.yaml is 4, and the job has 2 in all: set spec.workers.replicas to 4"
+            in line["evidence"]
+        )
+    else:
+        assert said(command, "has") == ["2", "2"]
+
+
 def test_a_script_with_checkpoints_of_dcp_goes_on_from_the_newest_whole_one(command: Command) -> None:
     assert command.start(a_script(python("adapters"), "dcp_titan.py", workers=2)).end() == 0
     assert said(command, "RIGHT") == ["20 from 10"] * 2
