@@ -80,9 +80,10 @@ class ScriptObjects:
         return found
 
     def check_kept(self, stepping: SteppingOptimizers) -> None:
-        """Say so, once, where an optimizer that takes steps is not among the objects."""
+        """Say so, once, where an optimizer that takes steps is not among the objects. All ranks call it together."""
         things = {name: thing for name, thing in self._things.items() if name != _GENERATORS}
-        for kind in stepping.unkept_by(things) if self._group.is_first else ():
+        unkept = stepping.unkept_by(things)  # on each rank: a state_dict may be a collective, and the hook goes with it
+        for kind in unkept if self._group.is_first else ():
             log.warning(
                 "session.state: an optimizer (%s) takes steps whose state is in none of %s: after a restart it would "
                 "begin anew. Make it before session.state, and give it by a name, such as optimizer=optimizer.",
