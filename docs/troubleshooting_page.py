@@ -69,13 +69,18 @@ def troubleshooting_page() -> str:
     return _HEAD + "\n".join([*lines, *_obstacles()])
 
 
-def _class(row: classes.FailureClass) -> list[str]:
+def advice(row: classes.FailureClass) -> str:
+    """Return what to do about a failure of a class: what is said at its end, and at a restart, each sentence once."""
     otherwise = (
         "Nothing; the job goes on by itself."
         if row.name in classes.FREE
         else "If it comes again, correct what the evidence names."
     )
-    advice = " ".join(text for text in (row.cure, row.hint) if text) or otherwise
+    hint = "" if row.hint in row.cure else row.hint
+    return " ".join(text for text in (row.cure, hint) if text) or otherwise
+
+
+def _class(row: classes.FailureClass) -> list[str]:
     return [
         f"### {row.name}",
         "",
@@ -83,7 +88,7 @@ def _class(row: classes.FailureClass) -> list[str]:
         "",
         f"*Trainmaster*: {row.decision}. {row.why}",
         "",
-        f"*You*: {advice}",
+        f"*You*: {advice(row)}",
         "",
     ]
 

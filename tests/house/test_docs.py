@@ -99,6 +99,12 @@ def test_the_symptoms_are_drawn_from_the_table() -> None:
     assert troubleshooting_page.PAGE.read_text() == troubleshooting_page.troubleshooting_page(), "run `make generate`"
 
 
+def test_no_advice_of_a_failure_class_is_said_twice() -> None:
+    for row in classes.CLASSES:
+        sentences = troubleshooting_page.advice(row).removesuffix(".").split(". ")
+        assert len({*sentences}) == len(sentences), row.name
+
+
 def test_each_failure_class_has_one_symptom() -> None:
     named = [name for _, names in troubleshooting_page.SYMPTOMS for name in names]
     assert sorted(named) == sorted(one.name for one in classes.CLASSES)

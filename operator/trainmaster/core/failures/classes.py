@@ -199,8 +199,7 @@ CLASSES = (
         "Deadlocks pass more often than not, and cost the time that finding them took: a budget of their own.",
         limit=3,
         blames_node=True,
-        cure="The ledger holds the stacks of the hung ranks; set spec.failurePolicy.hangSeconds if the steps are "
-        "merely long.",
+        cure=f"The ledger holds the stacks of the hung ranks. {_MERELY_SLOW}",
         hint=_MERELY_SLOW,
     ),
     FailureClass(
