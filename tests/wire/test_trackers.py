@@ -40,6 +40,11 @@ def test_what_the_spec_says_goes_before_variables() -> None:
         "sqlite:///a.db",
         "databricks",
         "databricks://profile",
+        "file:///data/mlruns",
+        "file:mlruns",
+        "/data/my runs",
+        "./mlruns",
+        "../mlruns",
     ],
 )
 def test_urls_that_mlflow_knows(url: str) -> None:
@@ -67,6 +72,11 @@ def test_a_variable_that_is_no_url_is_named() -> None:
         ("mlflow", "PERMISSION_DENIED: Permission denied", "MLFLOW_TRACKING_PASSWORD"),
         ("mlflow", "API request to endpoint /api failed with error code 404 != 200.", "correct url in"),
         ("mlflow", "RESOURCE_DOES_NOT_EXIST: No experiment with id 401", ""),
+        (
+            "mlflow",
+            "MlflowException: The filesystem ... set `MLFLOW_ALLOW_FILE_STORE=true`",
+            "sqlite:////data/mlflow.db",
+        ),
         ("wandb", "api_key not configured (no-tty)", "set WANDB_API_KEY right"),
         ("wandb", "Failed to get resume status for run u1: returned error 404: {}", "WANDB_BASE_URL"),
         ("openTelemetry", "http://c:4318/v1/metrics answers 403 Forbidden: ", "OTEL_EXPORTER_OTLP_HEADERS"),

@@ -9,12 +9,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Dict, Mapping, Optional, Tuple
 
-# `https://host/path`, or what the library makes of a database or of Databricks.
+# `https://host/path`; or what MLflow's library takes for a database, for Databricks or for a folder.
 _HOST = "([^/ :@,\\[\\]]+|\\[[0-9A-Fa-f:.]+\\])(:[0-9]{1,5})?(/[^ ]*)?"
 SERVER_URL = f"https?://{_HOST}"
 _LOGIN = "[^/ @]+@"
 _DATABASE = "(sqlite|postgresql|mysql|mssql)([+][a-z0-9]+)?://[^ ]+|databricks(-uc)?(://[^ ]+)?"
-MLFLOW_URL = f"https?://({_LOGIN})?{_HOST}|{_DATABASE}"
+_FOLDER = "file:.+|\\.{0,2}/[^/].*"
+MLFLOW_URL = f"https?://({_LOGIN})?{_HOST}|{_DATABASE}|{_FOLDER}"
 
 WANDB_PROJECT = r"[^/\\#?%:]{1,128}"
 
@@ -54,6 +55,10 @@ TRACKERS: Dict[str, TrackerTraits] = {
         cures={
             r"error code 40[13]\b|UNAUTHENTICATED|PERMISSION_DENIED": (
                 "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, right; " + _SECRET
+            ),
+            r"MLFLOW_ALLOW_FILE_STORE": (
+                "set MLFLOW_TRACKING_URI to a database, such as sqlite:////data/mlflow.db, or MLFLOW_ALLOW_FILE_STORE "
+                "to true"
             ),
             r"error code (404|405)\b|not in a valid JSON": (
                 "there is no MLflow server: correct url in spec.training.trackers.mlflow, or MLFLOW_TRACKING_URI"
