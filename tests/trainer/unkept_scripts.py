@@ -1,6 +1,8 @@
-"""What a script does that does not keep all of its optimizers, as a function for ranks that were started."""
+"""What scripts do that do not keep all of what they have, as functions for ranks that were started."""
 
 from __future__ import annotations
+
+import os
 
 import torch
 from torch import nn
@@ -22,3 +24,12 @@ def late(group: Group) -> None:
         late_one.step()
         torch.optim.SGD(model.parameters(), lr=0.01).step()  # it keeps nothing
         state.step(step)
+
+
+def early(group: Group, said: bool) -> None:
+    """End after step 4 of 9, as by a rule of its own; where it is `said`, this is saved."""
+    state = session.state(model=nn.Linear(3, 2))
+    for step in range(state.restore() + 1, 5):
+        session.report(step=step, total=9)
+        state.step(step, last=said and step == 4)
+    getattr(state, "_keeper")._finish(os.getpid())  # noqa: B009 as at the end of a process

@@ -20,9 +20,10 @@ class SessionState:
         """
         return 0
 
-    def step(self, n: int) -> None:
+    def step(self, n: int, *, last: bool = False) -> None:
         """Say that `n` steps of the whole training are done. Call it on every rank after each step.
 
         The state is kept in memory as often as costs 3 % of the time, and saved every `checkpoint.everySteps`. Where a
-        rank was asked to stop, all ranks save and leave from here with SystemExit.
+        rank was asked to stop, all ranks save and leave from here with SystemExit. With `last`, no further step comes,
+        though more were announced: it returns when this one is saved. All ranks say so of the same step.
         """

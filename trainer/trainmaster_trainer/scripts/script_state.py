@@ -80,11 +80,14 @@ class ScriptState(SessionState):
         self._keeper = _Keeper(self._given, self._settings, self._progress)
         return self._keeper.last
 
-    def step(self, n: int) -> None:
-        """Say that `n` steps are done: their state is kept."""
+    def step(self, n: int, *, last: bool = False) -> None:
+        """Say that `n` steps are done: their state is kept. `last`: no further step comes."""
         if self._keeper is None:
             raise ConfigurationError("session.state: step() is called before restore(). Call restore() first.")
-        self._keeper.step(_whole(n, self._keeper.last, self._keeper.begun_at))
+        number = _whole(n, self._keeper.last, self._keeper.begun_at)
+        if last:
+            self._keeper.end_with(number)
+        self._keeper.step(number)
 
 
 class _Keeper:
@@ -112,6 +115,7 @@ class _Keeper:
         self._faults = Faults(os.environ, settings)
         self._lines = _lines(settings, progress)
         self._stop_asked = False
+        self._end = 0  # the last step, where the script has said so at that step
         self._stride = 1  # steps of the training for each call of step()
         self.last = self.begun_at = self._saved = resumed.step
         # SIGTERM asks for a stop after the next step, unless the script has a handler of its own for it.
@@ -131,6 +135,14 @@ class _Keeper:
             self._insist(resumed.step)
         self._measures.leave_if_stopped()
         self._ended = time.monotonic()
+
+    def end_with(self, n: int) -> None:
+        """Take notice that no step comes after this one, whatever was announced. All ranks call it together."""
+        if self._group.world_size > 1:
+            store, ranks = self._group.store, self._group.world_size
+            await_all("step(last=True)", store, self._group.rank, ranks, STEP_SECONDS)
+        self._end = self._objects.total = n
+        self._progress.reported(None, n, None)
 
     def step(self, n: int) -> None:
         """Note that `n` steps are done. All ranks call it after the same ones."""
@@ -198,7 +210,8 @@ class _Keeper:
                     "every rank after each step, with the same number."
                 )
         steps = self._settings.plan.steps
-        self._objects.total = max(total for _, total in told) if steps == _MOST_STEPS else steps
+        announced = max(total for _, total in told) if steps == _MOST_STEPS else steps
+        self._objects.total = self._end or announced
 
     def _save(self, n: int) -> None:
         self._progress.enter("save")
@@ -259,12 +272,13 @@ class _Keeper:
                 self._saver.wait(needed=False)
             saved = self._saver.committed_step
             self._progress.kept(self.last, saved)
-            lacks = self._group.is_first and not self._objects.total and self.last > max(saved, self.begun_at)
+            lacks = self._group.is_first and self.last > max(saved, self.begun_at) and self.last != self._objects.total
             if lacks and not hasattr(sys, "last_value"):  # an error is said already
                 _say(
                     "",
                     f"the script ends after step {self.last}, which is not saved. Say how many steps there are, by "
-                    "session.report(total=...) or spec.training.steps, and the state after the last one is saved.",
+                    "session.report(total=...) or spec.training.steps, or at the last one that it is, by "
+                    "step(n, last=True), and the state after it is saved.",
                 )
             leave(self._group.store, self._group.rank)
 
