@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trainmaster.advice.explanation import explain
 from trainmaster.advice.framework_words import WORDS
-from trainmaster.cli.script_check import hint_of
+from trainmaster.cli.script_check import hint_of, spawning_hint_of
 from trainmaster.cli.texts import headline
 
 from tests.builders import JobBuilder, a_job
@@ -73,3 +73,28 @@ def test_a_script_that_serves_where_nobody_leads_gets_a_hint(tmp_path: Path) -> 
 
 def test_a_script_that_is_in_the_image_gets_none(tmp_path: Path) -> None:
     assert hint_of(a_script("Torch").build(), tmp_path) == ""
+
+
+SPAWNS = {
+    "import torch.multiprocessing as mp\ndef main():\n    mp.spawn(train, nprocs=4)\nmain()\n": "mp.spawn",
+    "import os, torch\nos.environ['RANK'] = '0'\nif __name__ == '__main__':\n    torch.multiprocessing.spawn(f)\n": (
+        "torch.multiprocessing.spawn"
+    ),
+    "from torch.multiprocessing import start_processes as go\nwith a:\n    context = go(train, join=False)\n": "go",
+    "import torch.multiprocessing as mp\nif torch.cuda.device_count() > 1:\n    mp.spawn(train)\n": "",
+    "import os, torch.multiprocessing as mp\nprint(os.environ.get('LOCAL_RANK'))\nmp.spawn(train)\n": "",
+    "import torch.multiprocessing as mp\ndef main(a):\n    if a.one:\n        return f()\n    mp.spawn(f)\n": "",
+    "import multiprocessing as mp\nmp.spawn(train)\n": "",
+    "mp.spawn(\n": "",
+}
+
+
+@pytest.mark.parametrize(("text", "call"), SPAWNS.items())
+def test_a_script_that_spawns_processes_in_each_rank_gets_a_hint_where_that_is_plain(
+    tmp_path: Path, text: str, call: str
+) -> None:
+    (tmp_path / "train.py").write_text(text)
+    hint = spawning_hint_of(a_script("Torch").build(), tmp_path)
+    assert hint.startswith(f"train.py calls {call} in each of the 4 ranks" if call else "")
+    assert bool(hint) == bool(call)
+    assert spawning_hint_of(a_script("Torch").with_workers(1, gpus=1).build(), tmp_path) == ""

@@ -12,7 +12,7 @@ from trainmaster.api.document import load, load_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
 from trainmaster.api.supported import not_yet_supported
-from trainmaster.cli.script_check import hint_of
+from trainmaster.cli.script_check import hint_of, spawning_hint_of
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.wire.frameworks import TORCH
 
@@ -83,10 +83,8 @@ def _notes(job: TrainingJob, folder: Path) -> list[dict[str, str]]:
     if job.spec.checkpoint.storage is None:
         notes.append({"path": "spec.checkpoint.storage", "message": NOT_KEPT})
     notes += _images_without_the_framework(job)
-    hint = hint_of(job, folder)
-    if hint:
-        notes.append({"path": "spec.training.framework", "message": hint})
-    return notes
+    hints = {"spec.training.framework": hint_of(job, folder), "spec.training.command": spawning_hint_of(job, folder)}
+    return notes + [{"path": path, "message": hint} for path, hint in hints.items() if hint]
 
 
 def _images_without_the_framework(job: TrainingJob) -> list[dict[str, str]]:

@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.cli.spawning import spawns_always
 from trainmaster.wire.files import read_bounded
-from trainmaster.wire.frameworks import FRAMEWORKS, is_led
+from trainmaster.wire.frameworks import FRAMEWORKS, TORCH, is_led
 from trainmaster.wire.script_imports import named_by, of_script, other_frameworks
 
 _MOST_BYTES = 1 << 20
@@ -19,22 +20,39 @@ def hint_of(job: TrainingJob, folder: Path) -> str:
 
     It is empty where nothing is to be said, also of a script that is in the image.
     """
-    training = job.spec.training
-    script = next((word for word in training.command or () if word.endswith(".py")), None)
-    if script is None:
-        return ""
-    path = folder / (training.working_directory or "") / script
-    try:
-        text = read_bounded(path, _MOST_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
-    strategy = job.spec.strategy.type
+    script, path, text = _script(job, folder)
+    training, strategy = job.spec.training, job.spec.strategy.type
     if training.framework == "TensorFlow" and _SERVES.search(text) and not is_led(training.framework, strategy):
         return (
             f"{script} starts a tf.distribute.Server, which serves for ever, and under {strategy} no process is the "
             "chief whose end is the job's: use strategy ParameterServer, or set activeDeadlineSeconds"
         )
-    return _other_framework(job, script, path)
+    return _other_framework(job, script, path) if text else ""
+
+
+def spawning_hint_of(job: TrainingJob, folder: Path) -> str:
+    """Return a hint where each of several ranks would start training processes of its own; else an empty text."""
+    script, _, text = _script(job, folder)
+    ranks = job.spec.world_size if job.spec.training.framework == TORCH else 1
+    spawns = spawns_always(text) if ranks > 1 else ""
+    if not spawns:
+        return ""
+    return (
+        f"{script} calls {spawns} in each of the {ranks} ranks, which would train a model each: the ranks are the "
+        "processes, so let it call the training function itself, with its place from RANK, LOCAL_RANK and WORLD_SIZE; "
+        "or set workers.replicas, and workers.gpus where there are any, to 1"
+    )
+
+
+def _script(job: TrainingJob, folder: Path) -> tuple[str, Path, str]:
+    """Return the script that a command names, its path and its text, which is empty where it is not here."""
+    training = job.spec.training
+    script = next((word for word in training.command or () if word.endswith(".py")), "")
+    path = folder / (training.working_directory or "") / script
+    try:
+        return script, path, read_bounded(path, _MOST_BYTES).decode(errors="replace") if script else ""
+    except OSError:
+        return script, path, ""
 
 
 def _other_framework(job: TrainingJob, script: str, path: Path) -> str:
