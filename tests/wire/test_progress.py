@@ -214,3 +214,19 @@ def test_without_room_for_a_page_there_is_an_error(tmp_path: Path) -> None:
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ended.returncode == 1
     assert "No space left on device" in ended.stderr
+
+
+def test_who_has_something_to_say_takes_the_page_from_who_only_counts(tmp_path: Path) -> None:
+    """And nobody from one that says something, until it has ended."""
+    path = str(tmp_path / "page")
+    page, alive, ended = ProgressFile(path, create=True), os.getppid(), 2**22 + 1
+    assert page.claim(alive, only_counts=True)
+    assert not page.claim(os.getpid(), only_counts=True)
+    assert page.claim(os.getpid())
+    assert page.writer == os.getpid()
+    assert not page.claim(alive)
+    assert page.claim(os.getpid())
+    ProgressFile(path, create=True)
+    assert page.writer == 0
+    assert page.claim(ended)
+    assert page.claim(alive, only_counts=True)

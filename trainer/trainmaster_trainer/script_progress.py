@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from statistics import median
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import Evaluation, Figures
-from trainmaster.wire.progress_page import ProgressFile, ProgressPage
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage, is_alive
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.script_lines import ScriptLines
@@ -35,23 +36,34 @@ class ScriptProgress:
 
     Steps that the script reports are its steps. Until it reports one, optimizer steps are, after those that the
     optimizer itself had taken before, where it keeps count (Adam does, SGD does not).
+
+    `before`: the page as another process of the rank has left it. The steps of a program that begins anew come after
+    those that are there.
     """
 
     def __init__(
-        self, file: ProgressFile, attempt: int = 1, batch_size: int = 0, lines: ScriptLines | None = None
+        self,
+        file: ProgressFile,
+        attempt: int = 1,
+        batch_size: int = 0,
+        lines: ScriptLines | None = None,
+        before: ProgressPage | None = None,
     ) -> None:
         self.lines = lines  # that rank 0 adds to metrics.jsonl
         self._file = file
         self._attempt = attempt
         self._batch_size = batch_size
+        self._before = before
+        self._process = os.getpid()
         self._counted = 0
         self._base = 0
+        self._offset = 0  # of what it reports
         self.reports = False
         self._total = 0
         self._loss = _NOTHING
-        self._resumed = -1
+        self._resumed = -1 if before is None else before.resumed_step
         self._phase = "train"
-        self._checkpoint_step = 0
+        self._checkpoint_step = 0 if before is None else before.checkpoint_step
         self._keeps = False  # its state is kept, and its steps are those after which it is
         self.step = 0
         self.figures: dict[str, float] = {}  # reported since they were looked at
@@ -64,11 +76,14 @@ class ScriptProgress:
         with self.lock:
             self._counted += 1
             if self._counted == 1 and not self.reports:
-                if own_count is not None and own_count > 0:
-                    self._base = self._resumed = own_count - 1
-                elif self._attempt <= 1:
-                    self._resumed = 0
-                # Else it may have resumed from anywhere, and nobody says so: these are the steps since the restart.
+                if own_count is not None and own_count > 1:
+                    self._base = own_count - 1
+                elif self._before is not None:
+                    self._base = self._before.step
+                # Without a count of its own it may have resumed from anywhere, and nobody says so: after a restart
+                # these are the steps since then.
+                if self._before is None and (own_count or self._attempt <= 1):
+                    self._resumed = self._base
             if self.reports:
                 self._write(time.monotonic())  # it lives
             else:
@@ -88,16 +103,20 @@ class ScriptProgress:
                 return step
             if not self.reports:
                 # After `counted` optimizer steps it says that `step` are done: it went on from the difference.
-                self._resumed = step - self._counted if self._counted <= step else step
+                if self._before is None:
+                    self._resumed = step - self._counted if self._counted <= step else step
+                elif step - self._counted <= 1:
+                    self._offset = self._before.step
                 self.reports = True
                 self._pace = StepPace()
-            self._advance(step)
-            return step
+            self._advance(self._offset + step)
+            return self.step
 
     def went_on(self, step: int, checkpoint_step: int) -> None:
         """Note from which step the script goes on, as `session.state` has restored it."""
         with self.lock:
-            self._resumed, self.reports, self._keeps, self._counted = step, True, True, 0
+            self._resumed = step if self._before is None else self._resumed
+            self.reports, self._keeps, self._counted = True, True, 0
             self.kept(step, checkpoint_step)
 
     def kept(self, step: int, checkpoint_step: int) -> None:
@@ -122,6 +141,11 @@ class ScriptProgress:
         return self._total
 
     @property
+    def reported_step(self) -> int:
+        """Return the step as the script itself counts."""
+        return self.step - self._offset
+
+    @property
     def optimizer_steps(self) -> int:
         """Return how many optimizer steps were counted; of a script whose state is kept, since it was restored."""
         return self._counted
@@ -138,6 +162,8 @@ class ScriptProgress:
         self._write(now)
 
     def _write(self, now: float) -> None:
+        if self._file.writer != self._process:
+            return  # another process of the rank has reported, and this one only counts
         pace = self._pace
         self._file.write(
             ProgressPage(
@@ -151,7 +177,7 @@ class ScriptProgress:
                 resumed_step=self._resumed,
                 busy_seconds=pace.busy,
                 longest_seconds=pace.longest,
-                total_steps=self._total,
+                total_steps=self._total and self._offset + self._total,
             )
         )
 
@@ -203,25 +229,54 @@ class StepPace:
 
 _page: ScriptProgress | None = None
 _opened_by = 0  # the process that has looked for a page
+_is_claimed = False  # to report, and not only to count
 
 
-def of_this_process() -> ScriptProgress | None:
-    """Return this process's progress; None outside of Trainmaster, and in processes that a rank has started."""
-    global _page, _opened_by  # noqa: PLW0603 one process has one page
-    if _opened_by != os.getpid():
+def of_this_process(only_counts: bool = False) -> ScriptProgress | None:
+    """Return this process's progress; None outside of Trainmaster, and where another process of the rank has the page.
+
+    The first that steps has it, and who reports takes it from one that only counts. A process that a rank has forked
+    after it had opened its page has none: it is a data loader's.
+    """
+    global _page, _opened_by, _is_claimed  # noqa: PLW0603 one process has one page
+    is_first = _opened_by != os.getpid()
+    if is_first:
         forked, _opened_by = _opened_by != 0, os.getpid()
-        _page = None if forked else _open(os.environ)  # a data loader's process reports no steps
+        _page, _is_claimed = None, forked
+    if not _is_claimed and (is_first or not only_counts):
+        _is_claimed = not only_counts
+        _page = _claimed(_page, os.environ, only_counts)
     return _page
 
 
-def _open(environment: Mapping[str, str]) -> ScriptProgress | None:
+def _claimed(page: ScriptProgress | None, environment: Mapping[str, str], only_counts: bool) -> ScriptProgress | None:
+    """Return the progress of this process, if the page is, or now becomes, its own."""
     path = environment.get(names.ENV_PROGRESS_FILE)
     with suppress(OSError, ValueError, KeyError, codec.WireError):
-        if path:
-            file = ProgressFile(path)
-            plan = codec.decode(TrainingPlan, environment[names.ENV_TRAINING])
-            attempt, first = int(environment[names.ENV_ATTEMPT]), environment.get("RANK") == "0"
-            lines = ScriptLines(Path(environment[names.ENV_CHECKPOINTS]), attempt) if first else None
-            if file.claim(os.getpid()):
-                return ScriptProgress(file, attempt, plan.global_batch_size, lines)
-    return None
+        file = ProgressFile(path) if path else None
+        plan = codec.decode(TrainingPlan, environment[names.ENV_TRAINING])
+        if file is None:
+            return None
+        writer, left = file.writer, file.read()
+        is_beside = writer not in (0, os.getpid()) and (is_alive(writer) or _began_before(left.updated))
+        if not (is_beside and only_counts) and file.claim(os.getpid(), only_counts):
+            if page is not None and writer == os.getpid():
+                return page
+            if is_beside:  # the other one has counted the same steps
+                left = left._replace(step=0)
+            attempt = int(environment[names.ENV_ATTEMPT])
+            rank = environment.get(names.ENV_PLACE, environment.get("RANK", "")).partition("/")[0]
+            lines = ScriptLines(Path(environment[names.ENV_CHECKPOINTS]), attempt) if rank == "0" else None
+            before = left if writer and left.updated > 0 else None
+            return ScriptProgress(file, attempt, plan.global_batch_size, lines, before)
+    return page
+
+
+def _began_before(moment: float) -> bool:
+    """Return whether this is a process of multiprocessing's, maybe one of many, that was there at this moment."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is None or processes.parent_process() is None:
+        return False
+    ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])  # see proc(5)
+    asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    return ticks / os.sysconf("SC_CLK_TCK") - asleep < moment

@@ -33,6 +33,7 @@ __all__ = ["SessionState", "report", "state"]
 _MOST_METRICS = 64  # of one report
 _LONGEST_NAME = 128
 _MOST_STEPS = 1 << 53
+_LEAST = (3, 10)  # that reads what session.state imports
 _said: set[str] = set()
 _states: list[SessionState] = []  # of this process: one at most
 _RESERVED = ("objects", "ranks")  # parts of names in a checkpoint
@@ -98,8 +99,15 @@ def state(*unnamed: Any, **objects: Any) -> SessionState:
         raise ConfigurationError(
             "session.state is called twice in this process. Give all objects in one call: they are restored together."
         )
-    from trainmaster_trainer.scripts.script_state import ScriptState  # noqa: PLC0415 it imports torch
-
+    python = f"the Python of this script ({sys.executable})"
+    if sys.version_info < _LEAST:
+        raise ConfigurationError(f"session.state needs Python 3.10 or newer, and {python} is older")
+    try:
+        from trainmaster_trainer.scripts.script_state import ScriptState  # noqa: PLC0415 it imports torch
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"session.state needs {error.name}, which {python} does not have: install it there"
+        ) from None
     _states.append(ScriptState(objects, progress))
     return _states[0]
 
@@ -136,7 +144,7 @@ def _check(objects: dict[str, Any]) -> None:
 
 def _leave() -> None:
     """Tell the other ranks that this one ends without a state, for which they may wait."""
-    if _states or "torch.distributed" not in sys.modules or script_progress.of_this_process() is None:
+    if _states or "torch.distributed" not in sys.modules or script_progress.of_this_process(only_counts=True) is None:
         return
     from trainmaster_trainer.scripts.meeting import leave_unmet  # noqa: PLC0415 it imports torch
     from trainmaster_trainer.settings import Settings  # noqa: PLC0415 only here
@@ -154,11 +162,11 @@ def _report(
     loss: float | None,
     metrics: dict[str, Any],
 ) -> None:
-    if step is not None and progress.reports and step < progress.step:
+    if step is not None and progress.reports and step < progress.reported_step:
         _say_once(
             "backwards",
-            f"step {step} came after step {progress.step}: report how many steps of the whole training are done. "
-            "Lines of metrics.jsonl go on after the last one",
+            f"step {step} came after step {progress.reported_step}: report how many steps of the whole training are "
+            "done. Lines of metrics.jsonl go on after the last one",
         )
     about = progress.reported(step, total, loss)
     figures = _figures(metrics)

@@ -71,6 +71,8 @@ LOCAL_ONLY = (ENV_WARM_SOCKET, ENV_PARENT_PID, ENV_FAULTS)
 # The agent writes these for a rank beside the usual torchrun variables.
 ENV_PROGRESS_FILE = "TRAINMASTER_PROGRESS_FILE"
 ENV_STACKS_FILE = "TRAINMASTER_STACKS_FILE"  # where a rank that is asked for them writes its Python stacks
+ENV_PACKAGES = "TRAINMASTER_PACKAGES"  # folders of our packages, for each Python that a rank of a script starts
+ENV_PLACE = "TRAINMASTER_PLACE"  # likewise: RANK/RANKS, as the agent gave them: a script may set RANK for its processes
 ENV_IMPORTS = "TRAINMASTER_IMPORTS_FILE"  # where one rank notes what it imports; empty: it does not
 ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's own name, so that scripts with @record work
 ENV_ATTEMPT = "TRAINMASTER_ATTEMPT"

@@ -48,6 +48,11 @@ _WRAP = 1 << 64
 _NOTHING = float("nan")
 
 
+def is_alive(process: int) -> bool:
+    """Return whether a process that has written a page is still there."""
+    return os.path.exists(f"/proc/{process}")  # noqa: PTH110 quicker
+
+
 class ProgressPage(NamedTuple):
     """Hold the content of the page. `updated` is seconds of the monotonic clock; floats that are not known are NaN."""
 
@@ -100,6 +105,7 @@ class ProgressFile:
         (self._counter,) = _COUNTER.unpack(self._page[: _COUNTER.size])
         if create:
             self._page[_ORIGIN_AT : _ORIGIN_AT + _ORIGIN.size] = _ORIGIN.pack(attempt, start)
+            self._page[_WRITER_AT : _WRITER_AT + _WRITER.size] = _WRITER.pack(0)
             self.write(ProgressPage())
 
     def write(self, page: ProgressPage) -> None:
@@ -142,13 +148,23 @@ class ProgressFile:
         origin = _ORIGIN.unpack(self._page[_ORIGIN_AT : _ORIGIN_AT + _ORIGIN.size])
         return ProgressPage(step, loss, speed, seconds, updated, name, *more, *origin)
 
-    def claim(self, process: int) -> bool:
-        """Return whether `process` may write: a script may start others, and the first that reports has the page."""
+    @property
+    def writer(self) -> int:
+        """Return the process of a script that writes; 0 if none does so yet."""
+        (writer,) = _WRITER.unpack(self._page[_WRITER_AT : _WRITER_AT + _WRITER.size])
+        return abs(int(writer))
+
+    def claim(self, process: int, only_counts: bool = False) -> bool:
+        """Return whether `process` may write from now on: a script may start others, and the first has the page.
+
+        One that has something to say takes it from one that only counts its steps.
+        """
         here = slice(_WRITER_AT, _WRITER_AT + _WRITER.size)
-        (writer,) = _WRITER.unpack(self._page[here])
-        if writer not in (0, process) and os.path.exists(f"/proc/{writer}"):  # noqa: PTH110 quicker
+        (writer,) = _WRITER.unpack(self._page[here])  # below 0: it only counts
+        if (writer > 0 or only_counts) and abs(writer) not in (0, process) and is_alive(abs(writer)):
             return False
-        self._page[here] = _WRITER.pack(process)
+        self._page[here] = _WRITER.pack(-process if only_counts else process)
+        (self._counter,) = _COUNTER.unpack(self._page[: _COUNTER.size])  # the one before may have written since
         return True
 
     def write_problem(self, step: int, text: str) -> None:

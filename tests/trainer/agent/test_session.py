@@ -212,3 +212,40 @@ def test_a_program_that_a_shell_starts_again_reports(tmp_path: Path) -> None:
     )
     text = f"import subprocess\nfor n in '12':\n    subprocess.run([sys.executable, '-c', {program!r}, n], check=True)"
     assert reported(tmp_path, text).page.step == 2
+
+
+COUNTING = "from trainmaster_trainer import script_progress\ncounted = script_progress.of_this_process(True).counted\n"
+
+
+def test_who_reports_takes_the_page_from_one_that_only_counts(tmp_path: Path) -> None:
+    """Of several processes that train together, the one that reports need not be the first that has taken a step."""
+    text = (
+        "(ours, theirs), (told, tells) = os.pipe(), os.pipe()\n"
+        "if os.fork() == 0:\n"
+        + "".join(f"    {line}\n" for line in COUNTING.splitlines())
+        + "    for _ in range(5):\n        counted(None)\n    os.write(tells, b'.')\n    os.read(ours, 1)\n"
+        "    counted(None)\n    os._exit(0)\n"
+        "os.read(told, 1)\nreport(step=4, loss=0.5)\nos.write(theirs, b'.')\nos.wait()\n"
+    )
+    page, lines, said = reported(tmp_path, text)
+    assert (page.step, page.loss, len(lines), said) == (4, 0.5, 1, "")
+
+
+AFTER_25 = {
+    "a new loop": ("report(step=1)\nreport(step=2, total=10, loss=1)", 27, 35),
+    "... that reports seldom": (f"{COUNTING}for _ in range(10):\n    counted(None)\nreport(step=10)", 35, 0),
+    "one that has loaded its step": ("report(step=21)", 21, 0),
+    "... and goes on": ("report(step=25)\nreport(step=26, total=30)", 26, 30),
+    "new optimizers": (f"{COUNTING}counted(1)\ncounted(None)", 27, 0),
+    "... without a count": (f"{COUNTING}counted(None)", 26, 0),
+    "an optimizer that was loaded": (f"{COUNTING}counted(21)\ncounted(None)", 22, 0),
+}
+
+
+@pytest.mark.parametrize(("text", "step", "total"), AFTER_25.values(), ids=AFTER_25.keys())
+def test_a_program_after_another_one_goes_on_from_its_steps(tmp_path: Path, text: str, step: int, total: int) -> None:
+    """Unless it says itself where it is, as one that a shell starts again and again until it succeeds."""
+    first = BEGINNING + "report(step=5, loss=2)\nreport(step=25)"
+    before = f"import subprocess\nsubprocess.run([sys.executable, '-c', {first!r}], check=True)\n"
+    page, _, said = reported(tmp_path, before + text)
+    assert (page.step, page.total_steps, page.resumed_step, said) == (step, total, 5, "")
