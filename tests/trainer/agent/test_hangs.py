@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +20,7 @@ from trainmaster_trainer.agent.hang_watch import HangWatch
 from trainmaster_trainer.agent.hangs import GENEROUS_SECONDS, STOPPED, Policy, Quiet
 from trainmaster_trainer.agent.reactor import Reactor
 from trainmaster_trainer.agent.stacks import COMPILING, OUTSIDE, SAVING, UNKNOWN, WAITING
+from trainmaster_trainer.agent.supervise import RanksHung
 
 from tests.trainer.agent.machine import SCRIPTS
 from tests.trainer.agent.test_settings import COMPLETE
@@ -335,6 +337,37 @@ def test_a_late_answer_leaves_the_last_one_in_force(tmp_path: Path) -> None:
         reactor.run()
         rank.kill()
     assert happened == ["all answers are given"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_process_that_takes_the_steps_is_asked_and_nobody_once_it_has_ended(tmp_path: Path, ends: bool) -> None:
+    """The rank's own is a shell, say, which may do anything after its program."""
+    files = Files(agent_settings.read({**COMPLETE, names.ENV_SCRATCH: str(tmp_path)}))
+    files.begin(1, range(1), b"{}")
+    reactor, happened = Reactor(), list[object]()
+
+    def happen(what: object) -> None:
+        happened.append(what)
+        reactor.stop()
+
+    command = [sys.executable, str(SCRIPTS / "asked.py"), str(files.stacks(0)), *([] if ends else [IN_GLOO])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"ready\n"
+        progress = ProgressFile(str(files.progress(0)))
+        assert progress.claim(program.pid)
+        for number in range(5):
+            reactor.after(0.2 * number, partial(progress.write, page(step=number)))
+        if ends:
+            program.kill()
+            program.wait()
+            reactor.after(2.0, lambda: happen("it is left alone"))
+        watch = HangWatch(reactor, Beside(files, os.getpid()), lambda _: None, happen)  # type: ignore[arg-type]
+        watch.expect(1, Policy(fixed=0.3))
+        reactor.run()
+        program.kill()
+    (what,) = happened
+    assert what == "it is left alone" if ends else isinstance(what, RanksHung) and what.report.waiting
 
 
 class Beside:

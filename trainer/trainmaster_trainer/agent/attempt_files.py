@@ -125,6 +125,11 @@ class Files:
         with self._lock:
             return {rank: self._read(rank, page) for rank, page in self._pages.items()}
 
+    def writers(self) -> Dict[int, int]:
+        """Return the process that has written each rank's page, where it is a script's: it may be none of ours."""
+        with self._lock:
+            return {rank: page.writer for rank, page in self._pages.items() if page.writer}
+
     def note_said(self, rank: int, said: Said) -> None:
         """Note what a rank of the newest attempt has printed of its progress: it lies over the rank's page."""
         with self._lock:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Callable, Dict, Optional
 
 from trainmaster.wire.messages import ErrorReport, ExitReport
+from trainmaster.wire.progress_page import is_alive
 
 from trainmaster_trainer.agent import hangs, rank_errors, stacks, supervise
 from trainmaster_trainer.agent.hangs import HangVerdict, Policy, Quiet
@@ -94,6 +95,11 @@ class HangWatch:
         now, pids = time.monotonic(), self._ranks.pids()
         away, self._last = now - self._last > _AWAY_SECONDS, now
         pages = self._ranks.files.read_all_pages()
+        for rank, writer in self._ranks.files.writers().items():
+            if is_alive(writer):
+                pids = {**pids, rank: writer} if rank in pids else pids
+            elif rank in pages:  # the program has ended, and what the command does since is not known
+                pages[rank] = pages[rank]._replace(phase="done")
         ended = max((hangs.evaluated(self._quiet.get(rank), page, now) for rank, page in pages.items()), default=0.0)
         if ended > self._policy.evaluated:
             self._policy = replace(self._policy, evaluated=ended)
