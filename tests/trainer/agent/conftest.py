@@ -14,7 +14,7 @@ from trainmaster.wire.training import TrainingPlan
 
 from tests.trainer.agent.installed import Installed
 from tests.trainer.agent.intake import Intake, Key
-from tests.trainer.agent.machine import MARK, SCRIPTS, AgentProcess, SharedParent, Witness, ours, wait_gone
+from tests.trainer.agent.machine import MARK, SCRIPTS, AgentProcess, Line, SharedParent, Witness, ours, wait_gone
 
 MakeAgent = Callable[..., AgentProcess]
 
@@ -39,6 +39,13 @@ def shared_parent(_mark: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
     parent = SharedParent(tmp_path_factory.mktemp("warm"), PYTHONPATH="/of-the-parent")
     yield parent
     parent.close()
+
+
+@pytest.fixture
+def line(shared_parent: SharedParent) -> Iterator[Line]:
+    one = Line(shared_parent.path)
+    yield one
+    one.close()
 
 
 @pytest.fixture

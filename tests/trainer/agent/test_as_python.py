@@ -6,77 +6,16 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from trainmaster.wire import codec, names
-from trainmaster.wire.training import TrainingPlan
-from trainmaster_trainer.agent.channel import Channel
+from trainmaster.wire import names
 
-from tests.trainer.agent.machine import SCRIPTS, SharedParent
-
-RANK = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-
-
-class Ended(NamedTuple):
-    """What a program printed, and its exit code (below 0: the signal)."""
-
-    output: str
-    errors: str
-    code: int
-
-
-class Line:
-    """A line to a warm parent, as an agent has one."""
-
-    def __init__(self, path: Path) -> None:
-        connection = socket.socket(socket.AF_UNIX)
-        until = time.monotonic() + 200
-        while connection.connect_ex(str(path)):
-            assert time.monotonic() < until
-            time.sleep(0.01)  # it binds its socket when it has started: there is nothing to wait on
-        self._channel = Channel(connection)
-        self._identity = 0
-
-    def run(self, folder: Path, words: tuple[str, ...], **variables: str) -> Ended:
-        """Run a command as a rank, to its end."""
-        plan = TrainingPlan("AllReduce", command=words, working_directory=str(folder))
-        environment = {**os.environ, **RANK, **variables, names.ENV_TRAINING: codec.encode(plan).decode()}
-        (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
-        self._identity += 1
-        self._channel.send(
-            {"start": "rank", "id": self._identity, "environment": environment}, [output_end, errors_end]
-        )
-        os.close(output_end)
-        os.close(errors_end)
-        with os.fdopen(output) as said, os.fdopen(errors) as complained:
-            texts = said.read(), complained.read()
-        end = self._end()
-        return Ended(*texts, end["code"] if end["code"] is not None else -1)
-
-    def _end(self) -> dict[str, Any]:
-        while True:
-            for message, _ in self._channel.wait():
-                if message.get("ended") == self._identity:
-                    return message
-
-    def close(self) -> None:
-        """Hang up."""
-        self._channel.close()
-
-
-@pytest.fixture
-def line(shared_parent: SharedParent) -> Iterator[Line]:
-    one = Line(shared_parent.path)
-    yield one
-    one.close()
+from tests.trainer.agent.machine import RANK, SCRIPTS, Ended, Line
 
 
 def by_python(folder: Path, words: tuple[str, ...], **variables: str) -> Ended:

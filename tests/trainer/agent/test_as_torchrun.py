@@ -33,11 +33,13 @@ ALLOWED = {
     "$ROLE_NAME": "the job's role, unless the command is torchrun with --role",
     "$TORCHELASTIC_RUN_ID": "the job's uid and attempt",
     "$TORCHELASTIC_ERROR_FILE": "in the agent's folder",
+    "$PYTHONPATH": "the same, where there is one",
     "$PYTEST_CURRENT_TEST": "the test's own",
     "$SEEN": "the test's own",
 }
 LEFT_OUT = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "torchrun tells it to its own agent, which is in the same process"}
 ADDED = {
+    "PYTHONPATH": "of the Pythons that the program starts: one more folder, which is not on its own sys.path",
     "GLOO_SOCKET_IFNAME": "the interface on which the replicas reach one another",
     "NCCL_SOCKET_IFNAME": "likewise",
     "RES_OPTIONS": "a lost packet of a name server costs a second, and not five (decision 0219)",

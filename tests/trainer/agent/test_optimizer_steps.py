@@ -14,7 +14,7 @@ from trainmaster.wire import codec, names
 from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import script_progress
-from trainmaster_trainer.agent import optimizer_steps
+from trainmaster_trainer.agent import awaited_torch, optimizer_steps
 
 Hooks = "torch.optim.optimizer"
 
@@ -26,6 +26,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     before = dict(registered)
     path = tmp_path / "page"
     monkeypatch.setattr(script_progress, "_opened_by", 0)
+    monkeypatch.setattr(awaited_torch, "_registered", False)
     file = ProgressFile(str(path), create=True, attempt=1)
     for name, value in environment(path).items():
         monkeypatch.setenv(name, value)
@@ -158,12 +159,16 @@ def test_after_a_restart_the_optimizer_s_own_count_tells_where_it_goes_on(
 
 
 @pytest.mark.usefixtures("page")
-@pytest.mark.parametrize(("ranks", "together", "times"), [(2, False, 1), (2, True, 0), (1, False, 0)])
+@pytest.mark.parametrize("case", [(2, False, 1), (2, True, 0), (1, False, 0)])
 def test_ranks_that_train_a_model_each_are_told(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, ranks: int, together: bool, times: int
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[int, bool, int],
 ) -> None:
     """They would end as if all had gone well."""
-    optimizer_steps.count(ranks)
+    ranks, together, times = case
+    monkeypatch.setenv(names.ENV_PLACE, f"0/{ranks}")
     if together:
         torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     model = a_model()

@@ -27,6 +27,8 @@ Its files:
 - `channel`: JSON lines and descriptors over a unix socket
 - `main_module`: a script or a module as `__main__`, as Python itself runs it
 - `optimizer_steps`: counts the optimizer steps of a script that knows nothing of Trainmaster
+- `awaited_torch`: has that done in a process as soon as it has imported torch
+- `any_python`: has that done in every Python that a rank starts, by `python_start/sitecustomize.py`
 - `printed_figures`: what ranks print of their progress, by the job's own expressions
 - `new_interpreter`: whether a program could tell that it was forked; then it gets a new interpreter
 - `teardown`: what Python does to a program's modules at its end

@@ -23,6 +23,8 @@ PRIVATE = (
     names.ENV_THREADS,
     names.ENV_CODE,
     names.ENV_LISTEN,
+    names.ENV_PACKAGES,  # these two are of a rank whose script has started this agent
+    names.ENV_PLACE,
 )
 
 

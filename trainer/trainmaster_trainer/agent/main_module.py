@@ -18,7 +18,7 @@ import types
 from pathlib import Path
 from typing import Any, Dict, List
 
-from trainmaster_trainer.agent import assignments, command, new_interpreter, rank_errors
+from trainmaster_trainer.agent import any_python, assignments, command, new_interpreter, rank_errors
 
 
 class BadConfigurationError(Exception):
@@ -77,7 +77,7 @@ def folders(invocation: command.Invocation, working_directory: str) -> List[str]
     if invocation.kind == command.SCRIPT:
         path = os.path.realpath(os.path.join(here, invocation.target))  # noqa: PTH118
         first = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
-    text = os.environ.get("PYTHONPATH", "")
+    text = any_python.users_path(os.environ.get("PYTHONPATH", ""))
     return [first, *(os.path.join(here, path) for path in (text.split(os.pathsep) if text else []))]  # noqa: PTH118
 
 
@@ -94,7 +94,8 @@ def entries(invocation: command.Invocation, working_directory: str) -> List[Path
 def set_first_path(first: str) -> None:
     """Set sys.path as a new interpreter would have it: the script's folder first, then PYTHONPATH, then the rest."""
     rest = sys.path[1:] if sys.path[:1] == [""] else sys.path  # the folder of a new interpreter's `-c`
-    text = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")  # `python -E` and `-I` obey none
+    text = any_python.users_path(os.environ.get("PYTHONPATH", ""))
+    text = "" if sys.flags.ignore_environment else text  # `python -E` and `-I` obey none
     wanted = [os.path.abspath(path) for path in text.split(os.pathsep)] if text else []  # noqa: PTH100
     rest = [path for path in rest if path not in new_interpreter.foreign_path()]
     first_of_all = [] if getattr(sys.flags, "safe_path", False) else [first]

@@ -1,95 +1,95 @@
 """Count the optimizer steps of a script that knows nothing of Trainmaster, through torch's hook for all optimizers.
 
 A step that a GradScaler skips calls no optimizer, and gradients that only add up call none either: neither is counted.
-A script that does not import torch is not made to. See docs/decisions/0166-steps-of-a-script.md.
+See docs/decisions/0166-steps-of-a-script.md.
 """
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import sys
 from typing import Any, Optional, Set
 
-from trainmaster_trainer import script_progress
-from trainmaster_trainer.agent import rank_errors
+from trainmaster.wire import names
+from trainmaster.wire.progress_page import ProgressFile
 
-_OPTIMIZER = "torch.optim.optimizer"
+from trainmaster_trainer import script_progress
+from trainmaster_trainer.agent import awaited_torch, rank_errors, stacks
+
 _MOST_PARAMETERS = 8  # that are asked for the optimizer's own count
 _APART = (
     "optimizer steps are taken, and torch.distributed has no process group: each of the {} ranks trains a model of its "
     "own. Call torch.distributed.init_process_group() and train by DistributedDataParallel, FSDP or collectives; or "
     "set spec.workers.replicas, and spec.workers.gpus where there are any, to 1"
 )
+_EACH_STARTS = (
+    "each of the {} ranks starts training processes of its own, in a group apart from those of the other ranks: each "
+    "rank trains a model of its own. The ranks are the processes: let each call the training function itself, without "
+    "torch.multiprocessing.spawn, with its place from RANK, LOCAL_RANK and WORLD_SIZE; or set spec.workers.replicas, "
+    "and spec.workers.gpus where there are any, to 1"
+)
 
 
-def count(ranks: int = 1) -> None:
-    """Count from here on, or as soon as the program has imported torch; `ranks` are to train one model together."""
-    if not _register(ranks):
-        sys.meta_path.insert(0, _Awaited(ranks))
+def count() -> None:
+    """Count in this process, which is the rank's own, from here on, or as soon as the program has imported torch."""
+    awaited_torch.count(Count().stepped)
 
 
-class _Awaited:
-    """_Awaited is asked for every module that is not there yet, and finds none: it only looks whether torch is there.
-
-    It takes itself away then. torch imports more modules after that of its optimizers.
-    """
-
-    def __init__(self, ranks: int) -> None:
-        self._ranks = ranks
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002 the protocol's
-        if _register(self._ranks):
-            sys.meta_path.remove(self)
-
-
-def _register(ranks: int) -> bool:
-    """Register the hook; return whether there is nothing more to wait for."""
-    module = sys.modules.get(_OPTIMIZER)
-    register = getattr(module, "register_optimizer_step_post_hook", None)
-    if register is not None:
-        register(_Count(ranks).stepped)
-    return register is not None
-
-
-class _Count:
-    """_Count makes steps of the calls of several optimizers.
+class Count:
+    """Count makes steps of the calls of several optimizers. `elsewhere`: in a process that the rank has started.
 
     A step ends with the first call of any, and the next one begins when an optimizer steps that had its turn. So two
     that step side by side (a GAN, Muon beside AdamW, one for each parameter) count as one, and whoever steps five times
     while another does so once counts five: no step is counted twice, and the count never stands still.
     """
 
-    def __init__(self, ranks: int) -> None:
-        self._ranks = ranks
+    def __init__(self, elsewhere: bool = False) -> None:
+        self._elsewhere = elsewhere
+        self._is_a_scripts = not elsewhere or names.ENV_PLACE in os.environ  # a script may run Trainmaster, and a task
         self._had_their_turn: Set[int] = set()
         self._first = True
 
-    def stepped(self, optimizer: Any, arguments: Any, keywords: Any) -> None:  # noqa: ARG002 torch's protocol
-        """Note that this optimizer has stepped. torch calls it after every step of every optimizer."""
-        compiler = getattr(sys.modules["torch"], "compiler", None)
-        if compiler is not None and hasattr(compiler, "is_compiling") and bool(compiler.is_compiling()):
-            return  # it is no step, but the compiler that reads one
+    def stepped(self, optimizer: Any) -> None:
+        """Note that this optimizer has stepped."""
+        if not self._is_a_scripts:
+            return
         me = id(optimizer)
         if me not in self._had_their_turn and self._had_their_turn:
             self._had_their_turn.add(me)
             return
         self._had_their_turn = {me}
         first, self._first = self._first, False
-        with contextlib.suppress(Exception):  # whatever is wrong here, the script trains on
-            progress = script_progress.of_this_process()
-            if progress is not None:
-                progress.counted(_own_count(optimizer) if first else None)
-                if first and self._ranks > 1 and _is_apart():
-                    rank_errors.say(f"trainmaster: {_APART.format(self._ranks)}")
+        progress = script_progress.of_this_process(only_counts=True)
+        if progress is not None:
+            progress.counted(_own_count(optimizer) if first else None)
+        if first:
+            if progress is not None and self._elsewhere:  # the rank's own process has its handler, if it is Python
+                stacks.register(os.environ.get(names.ENV_STACKS_FILE))
+            if progress is not None or multiprocessing.parent_process() is not None:
+                _say_if_apart()
 
 
-def _is_apart() -> bool:
-    """Return whether this process has joined no group, of torch.distributed or of its RPC."""
+def _say_if_apart() -> None:
+    """Say, once in each rank, that the ranks of this job train a model each, where they plainly do."""
+    rank, _, ranks = os.environ.get(names.ENV_PLACE, "0/1").partition("/")
+    path = os.environ[names.ENV_PROGRESS_FILE]
     distributed = sys.modules["torch.distributed"]
-    if not distributed.is_available() or distributed.is_initialized():
-        return False
-    rpc = sys.modules.get("torch.distributed.rpc")
-    return rpc is None or not rpc._is_current_rpc_agent_set()  # noqa: SLF001 nothing public tells
+    if int(ranks) == 1 or not distributed.is_available():
+        return
+    group = (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else None
+    if multiprocessing.parent_process() is None:
+        # Nothing public tells of RPC.
+        rpc = sys.modules.get("torch.distributed.rpc")
+        is_apart, text = group is None and (rpc is None or not rpc._is_current_rpc_agent_set()), _APART  # noqa: SLF001
+    else:  # it may help the rank's process, which trains itself
+        helps = ProgressFile(path).writer == os.getppid()
+        is_apart, text = not helps and group != (int(rank), int(ranks)), _EACH_STARTS
+    if is_apart:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(f"{path}.apart", os.O_CREAT | os.O_EXCL))
+            rank_errors.say(f"trainmaster: {text.format(ranks)}")
 
 
 def _own_count(optimizer: Any) -> Optional[int]:

@@ -26,6 +26,7 @@ from trainmaster.wire import codec, names, torchrun
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.agent import (
+    any_python,
     command,
     foreign_script,
     frameworks,
@@ -255,8 +256,9 @@ def _run_plan(plan: TrainingPlan) -> Any:
     _note_imports(without=invocation.target if invocation.kind == command.MODULE else "")
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = [*words] if invocation.launch is None else _as_torchrun_starts(invocation)
+    any_python.prepare(os.environ, int(os.environ["WORLD_SIZE"]) if plan.framework is None else 1)
     if invocation.kind != command.EXECUTE:
-        optimizer_steps.count(int(os.environ["WORLD_SIZE"]) if plan.framework is None else 1)
+        optimizer_steps.count()
     return _RUNNERS[invocation.kind](invocation)
 
 

@@ -1,0 +1,159 @@
+"""Steps of programs that the rank's own Python does not run: of a shell, another environment, torch.multiprocessing."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from trainmaster.wire import names
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
+from trainmaster_trainer.agent import any_python
+
+from tests.trainer.agent.machine import Line
+
+Outcome = tuple[ProgressPage, str]
+Run = Callable[..., Outcome]
+START = Path(any_python.START_FOLDER, "sitecustomize.py")
+LOOP = """
+import os, sys, torch
+def train(place, steps):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.{kind}(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+"""
+SPAWNING = """
+import torch.multiprocessing as mp
+if __name__ == "__main__":
+    os.environ["RANK"] = os.environ["WORLD_SIZE"] = "7"
+    mp.start_processes(train, args=(3,), nprocs={processes}, start_method="{way}")
+"""
+
+
+@pytest.fixture
+def run(line: Line, tmp_path: Path) -> Run:
+    """Run a command as a rank of a script; its page then, and what it said."""
+
+    def as_rank(*words: str, **variables: str) -> Outcome:
+        path = tmp_path / "rank-0.progress"
+        file = ProgressFile(str(path), create=True, attempt=1)
+        of_the_rank = {
+            names.ENV_PROGRESS_FILE: str(path),
+            names.ENV_ATTEMPT: "1",
+            names.ENV_CHECKPOINTS: str(tmp_path / "checkpoints"),
+        }
+        ended = line.run(tmp_path, words, **of_the_rank, **variables)
+        assert ended.code == 0, ended.errors
+        return file.read(), ended.output + ended.errors
+
+    return as_rank
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """The Python of an environment that has torch, and does not have Trainmaster."""
+    folder = tmp_path / "venv"
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
+    (modules,) = (folder / "lib").glob("python*/site-packages")
+    (modules / "torch.pth").write_text(str(Path(torch.__file__).parents[1]))
+    python = folder / "bin" / "python"
+    alone = subprocess.run([python, "-c", "import trainmaster"], capture_output=True, cwd=tmp_path, check=False)
+    assert b"No module named" in alone.stderr
+    return python
+
+
+def test_programs_of_a_shell_in_any_environment_are_counted_one_after_another(
+    run: Run, tmp_path: Path, foreign: Path
+) -> None:
+    """What the second one counts and reports comes after the steps of the first: STEP does not go backwards."""
+    (tmp_path / "first.py").write_text(
+        "from trainmaster_trainer import session\nfor step in range(1, 6):\n    session.report(step=step, loss=2)\n"
+    )
+    (tmp_path / "second.py").write_text(
+        LOOP.format(kind="Adam")
+        + "from trainmaster_trainer import session\ntrain(0, 3)\nsession.report(step=3, total=4, loss=0.5)\n"
+        + "train(0, 1)\nsession.report(step=4, loss=0.25)\n"
+    )
+    page, said = run("bash", "-c", f"cd . && {sys.executable} first.py && {foreign} second.py")
+    assert said == ""
+    assert (page.step, page.total_steps, page.loss, page.resumed_step) == (9, 9, 0.25, 1)
+    lines = (tmp_path / "checkpoints" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 8, 9]
+
+
+@pytest.mark.parametrize(("way", "ranks", "told"), [("spawn", 1, 0), ("fork", 2, 1)])
+def test_processes_of_torch_multiprocessing_are_counted_and_of_several_ranks_said_to_be_apart(
+    run: Run, tmp_path: Path, way: str, ranks: int, told: int
+) -> None:
+    """Each rank would have a group of its own. That is said once, by whichever of its processes finds it first."""
+    (tmp_path / "train.py").write_text(LOOP.format(kind="SGD") + SPAWNING.format(way=way, processes=ranks))
+    page, said = run("python", "train.py", WORLD_SIZE=str(ranks))
+    assert page.step == 3
+    assert said.count(f"each of the {ranks} ranks starts training processes of its own") == told
+    assert said.count("without torch.multiprocessing.spawn") == told
+
+
+SHOWN = """
+import os, sys
+print(getattr(sys.modules.get("sitecustomize"), "__file__", None))
+print([path for path in sys.path if path.endswith(("python_start", "mine"))])
+print("PYTHONPATH", os.environ["PYTHONPATH"])
+"""
+
+
+@pytest.mark.parametrize("own", [None, "print('mine')", "1 / 0", "import nowhere"])
+def test_a_sitecustomize_of_the_users_own_runs_as_ever(run: Run, tmp_path: Path, own: str | None) -> None:
+    """It is found on the user's PYTHONPATH, behind one more folder; what is wrong in it is told in Python's words."""
+    (tmp_path / "show.py").write_text(SHOWN)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    if own is not None:
+        (mine / "sitecustomize.py").write_text(own)
+    environment = {**os.environ, "PYTHONPATH": str(mine)}
+    command = ("env", sys.executable, "show.py")
+    alone = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    _, said = run(*command, PYTHONPATH=str(mine))
+    whole = f"PYTHONPATH {any_python.START_FOLDER}:"
+    assert said == (alone.stdout + alone.stderr).replace("PYTHONPATH ", whole)
+
+
+def test_a_python_that_obeys_no_variables_is_left_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("import sys\nprint([one for one in sys.modules if 'awaited_torch' in one])")
+    assert run("env", sys.executable, "-E", "t.py")[1] == run("env", sys.executable, "-I", "t.py")[1] == "[]\n"
+    assert run("env", sys.executable, "t.py")[1] == "['trainmaster_trainer.agent.awaited_torch']\n"
+
+
+def test_any_python_can_read_what_runs_at_its_start() -> None:
+    """Also one that is too old for the rest: nothing newer than Python 2.7 is in it, and no name but these."""
+    text = START.read_text()
+    nodes = [*ast.walk(ast.parse(text, feature_version=(3, 4)))]
+    newer = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.FunctionDef, ast.AsyncFunctionDef, ast.Starred)
+    assert [node for node in nodes if isinstance(node, newer)] == []
+    assert text.isascii()
+    named = {node.value for node in nodes if isinstance(node, ast.Constant) and "TRAINMASTER" in str(node.value)}
+    assert named == {names.ENV_PACKAGES}
+
+
+def test_what_every_python_imports_imports_nothing() -> None:
+    """It is in the way of each program that a rank starts, so not even `typing` is worth its milliseconds."""
+    environment: dict[str, str] = {}
+    any_python.prepare(environment, 1)
+    program = "import sys; before = {*sys.modules}; import trainmaster, trainmaster_trainer.agent.awaited_torch"
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", f"{program}; print({{*sys.modules}} - before)"],
+        env={"PYTHONPATH": environment[names.ENV_PACKAGES]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    trainer = ("trainmaster_trainer", "trainmaster_trainer.agent", "trainmaster_trainer.agent.awaited_torch")
+    assert ast.literal_eval(ran.stdout) == {"__future__", "trainmaster", *trainer}
