@@ -1,4 +1,4 @@
-"""Pure: which launcher a command line is of, and what it is to start: torchrun, deepspeed, `accelerate launch`.
+"""Pure: what a launcher is to start, whichever it is: torchrun, deepspeed, `accelerate launch`.
 
 The agent does a launcher's work. So its options are obeyed, or done by the agent in its own way, or refused with what
 to write instead. Those of accelerate that become variables are translated by accelerate itself, in the rank.
@@ -6,16 +6,11 @@ to write instead. Those of accelerate that become variables are translated by ac
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 from typing import Dict, FrozenSet, List, Sequence, Tuple, Union
 
-from trainmaster.wire import torchrun
+from trainmaster.wire import launcher_line, torchrun
 from trainmaster.wire.torchrun import CommandError, Launch
-
-_MODULES = {"accelerate.commands.launch": "accelerate", "deepspeed.launcher.runner": "deepspeed"}
-_PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 
 # Options of `accelerate launch` (1.15) that have no value; each other one has one.
 _ACCELERATE_FLAGS = frozenset(
@@ -61,25 +56,12 @@ def launched(command: Sequence[str]) -> Union[Launch, None]:
     Raises:
         CommandError: it is wrong, or asks for what Trainmaster does not do.
     """
-    name, rest = _launcher(command)
-    if name == "accelerate":
-        return _accelerate(rest)
-    return _deepspeed(rest) if name == "deepspeed" else torchrun.launched(command)
-
-
-def _launcher(command: Sequence[str]) -> Tuple[str, Sequence[str]]:
-    """Return the launcher of this file whose command it is, and the words after it."""
-    base = PurePosixPath(command[0]).name
-    if base == "deepspeed":
-        return base, command[1:]
-    if base == "accelerate-launch":
-        return "accelerate", command[1:]
-    if base == "accelerate" and len(command) > 1 and command[1] == "launch":
-        return base, command[2:]
-    at = next((place for place, word in enumerate(command) if place and not word.startswith("-")), 0)
-    if _PYTHON.match(base) and command[at - 1] == "-m" and command[at] in _MODULES:
-        return _MODULES[command[at]], command[at + 1 :]
-    return "", ()
+    line = launcher_line.read(command)
+    if line is not None and line.launcher == "accelerate":
+        return _accelerate(line.words)
+    if line is not None and line.launcher == "deepspeed":
+        return _deepspeed(line.words)
+    return torchrun.launched(command)
 
 
 def _accelerate(words: Sequence[str]) -> Launch:

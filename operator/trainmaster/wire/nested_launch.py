@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import PurePosixPath
-from typing import Callable, Iterator, List, Optional, Sequence
+from typing import Callable, Iterator, List, Sequence
 
-from trainmaster.wire.torchrun import LAUNCHERS, CommandError
+from trainmaster.wire import launcher_line
+from trainmaster.wire.torchrun import CommandError
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 # Programs that start the one that their arguments name.
@@ -22,7 +23,6 @@ _STARTERS = frozenset(
     }
 )
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "while", "until", "do", "{", "!"})
-_MODULES = frozenset({*LAUNCHERS, "accelerate.commands.launch", "deepspeed.launcher.runner"})
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 _BREAK = re.compile(r"[;&|()]+")
 # Options that say on how many machines it runs, or where that stands.
@@ -72,11 +72,11 @@ def _of_text(text: str, read: Read, depth: int) -> Iterator[str]:
 
 def _of_words(words: Sequence[str], read: Read, depth: int) -> Iterator[str]:
     """Yield the launcher that a simple command is, or those that it starts."""
-    own = _launcher(words)
+    own = launcher_line.read(words)
     if own is None:
         yield from _inside(words, read, depth)
     elif _is_alone(words):
-        yield own
+        yield own.called
 
 
 def _commands(line: str) -> List[List[str]]:
@@ -98,21 +98,9 @@ def _commands(line: str) -> List[List[str]]:
 def _begun(words: Sequence[str], read: Read, depth: int) -> Iterator[str]:
     """Yield those that a program starts which stands somewhere among the words after a starter and its options."""
     for place, word in enumerate(words):
-        if PurePosixPath(word).name in _SHELLS or _launcher(words[place:]):
+        if PurePosixPath(word).name in _SHELLS or launcher_line.read(words[place:]):
             yield from _of_words(words[place:], read, depth)
             return
-
-
-def _launcher(words: Sequence[str]) -> Optional[str]:
-    base = PurePosixPath(words[0]).name
-    if base in ("torchrun", "deepspeed", "accelerate-launch"):
-        return base
-    if base == "accelerate" and words[1:2] == ["launch"]:
-        return "accelerate launch"
-    at = next((place for place, word in enumerate(words) if place and not word.startswith("-")), 0)
-    if re.match(r"python[\d.]*$", base) and words[at - 1] == "-m" and words[at] in _MODULES:
-        return f"python -m {words[at]}"
-    return None
 
 
 def _is_alone(words: Sequence[str]) -> bool:

@@ -8,10 +8,10 @@ instead: none is dropped in silence.
 from __future__ import annotations
 
 import argparse
-import re
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import List, NoReturn, Sequence, Tuple, Union
+
+from trainmaster.wire import launcher_line
 
 # The agent's own affair: where ranks meet, when they are watched and how long they may take to end.
 _AGENTS = (
@@ -36,8 +36,7 @@ _REFUSED = {
 }
 _SHORT = {"--redirects": "-r", "--tee": "-t", "--module": "-m", "--help": "-h"}
 _FLAGS = ("--standalone", "--module", "--no-python", "--run-path", "--virtual-local-rank", "--help")
-LAUNCHERS = {"torch.distributed.run": False, "torch.distributed.launch": True}  # modules; whether `--use-env` is off
-_PYTHON = re.compile(r"python(3(\.\d+)?)?$")
+_LEGACY = "python -m torch.distributed.launch"  # it tells the local rank by an argument, unless --use-env
 _NOT_ASKED = ("0", "", None, False)  # values that say the same as no option
 
 
@@ -76,24 +75,13 @@ def launched(command: Sequence[str]) -> Union[Launch, None]:
     """Return what torchrun is to start, where `command` is one of torchrun's.
 
     Raises:
-        CommandError: as `parse` does.
-    """
-    base = PurePosixPath(command[0]).name
-    if base == "torchrun":
-        return parse(command[1:])
-    at = next((place for place, word in enumerate(command) if place and not word.startswith("-")), 0)
-    if _PYTHON.match(base) and command[at - 1] == "-m" and command[at] in LAUNCHERS:
-        return parse(command[at + 1 :], legacy=LAUNCHERS[command[at]])
-    return None
-
-
-def parse(words: Sequence[str], legacy: bool = False) -> Launch:
-    """Return what the words that follow `torchrun` ask for, or, where `legacy`, `python -m torch.distributed.launch`.
-
-    Raises:
         CommandError: it is wrong, or asks for what Trainmaster does not do.
     """
-    found = _parser(legacy).parse_args([*words])
+    line = launcher_line.read(command)
+    if line is None or line.launcher != "torchrun":
+        return None
+    legacy = line.called == _LEGACY
+    found = _parser(legacy).parse_args([*line.words])
     for option, cure in _REFUSED.items():
         if getattr(found, _name(option)) not in _NOT_ASKED:
             raise CommandError(f"training.command: torchrun's {option} is not supported: {cure}")

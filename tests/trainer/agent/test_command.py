@@ -37,6 +37,8 @@ TABLE = [
     ("torchrun --nnodes 2 -m package.train x", MODULE, "package.train", ("x",), True),
     ("torchrun --no_python ./run.sh x", EXECUTE, "./run.sh", ("./run.sh", "x"), False),
     ("python -m torch.distributed.run --nnodes 2 train.py", SCRIPT, "train.py", (), True),
+    ("python -W ignore -m torch.distributed.run train.py", SCRIPT, "train.py", (), True),
+    ("python -W ignore -m deepspeed.launcher.runner train.py", SCRIPT, "train.py", (), True),
     ("deepspeed --num_gpus 2 train.py --lr 1", SCRIPT, "train.py", ("--lr", "1"), True),
     ("deepspeed --module package.train", MODULE, "package.train", (), True),
     ("deepspeed --no_python ./run.sh x", EXECUTE, "./run.sh", ("./run.sh", "x"), False),

@@ -10,11 +10,11 @@ import os
 import re
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
-from trainmaster.wire import launchers, torchrun
+from trainmaster.wire import launcher_line, launchers, torchrun
 
 from trainmaster_trainer.agent import new_interpreter
 
@@ -22,13 +22,9 @@ SCRIPT = "script"  # a file to run as __main__
 MODULE = "module"  # as `python -m` does
 EXECUTE = "execute"  # replace the process
 
-_PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 _VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _NOTE = "{} is not needed here: the agent does its work"
 _ACCELERATE = Path(__file__).with_name("accelerate_launch.py")
-# Options of Python: those that may stand together behind one dash, and those that have a value.
-_LETTERS = "bBdEIOPqRsSuv"
-_VALUED = ("W", "X")
 
 
 @dataclass(frozen=True)
@@ -54,63 +50,43 @@ def parse(command: Sequence[str], interpreter: str) -> Invocation:
         torchrun.CommandError: it is one of torchrun's that cannot be carried out.
     """
     name = command[0]
-    base = Path(name).name
-    if base == "torchrun":
-        return _torchrun(command[1:], legacy=False)
+    base, is_python = Path(name).name, launcher_line.is_python(name)
     launch = launchers.launched(command)
     if launch is not None and launch.launcher != "torchrun":
-        return _as_python(launch, command[0], interpreter)
-    if not _PYTHON.match(base) or ("." in base and base != _VERSION and os.sep not in name):
+        return _as_python(launch, name, interpreter)
+    if launch is not None and not is_python:
+        return _started(launch)
+    if not is_python or ("." in base and base != _VERSION and os.sep not in name):
         return Invocation(EXECUTE, name, tuple(command))
     if os.sep not in name:
         name = interpreter
     if name != interpreter:
         return Invocation(EXECUTE, name, tuple(command))
-    return _python(command, interpreter)
+    return _python(command, interpreter, launch)
 
 
-def _python(command: Sequence[str], interpreter: str) -> Invocation:
+def _python(command: Sequence[str], interpreter: str, launch: Optional[torchrun.Launch]) -> Invocation:
     """Read `python OPTIONS script ...` and `python OPTIONS -m module ...`; all else is for a real new interpreter."""
-    whole = Invocation(EXECUTE, interpreter, (interpreter, *command[1:]))
-    rest = list(command[1:])
-    options: List[str] = []
-    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-"):
-        count = _length(rest)
-        if not count:
-            return whole
-        options += rest[:count]
-        rest = rest[count:]
-    unbuffered = any(re.match(r"-[a-zA-Z]*u", one) and one[1:2] not in _VALUED for one in options)
-    options = [one for one in options if one != "-u"]
-    if rest[:1] == ["-m"] and len(rest) > 1:
-        if rest[1] in torchrun.LAUNCHERS:
-            found = _torchrun(rest[2:], legacy=torchrun.LAUNCHERS[rest[1]])
-            return found if found.kind == EXECUTE else replace(found, options=tuple(options))
-        return Invocation(MODULE, rest[1], tuple(rest[2:]), unbuffered, options=tuple(options))
-    if not rest or rest[0] in ("-m", "-") or rest[0].endswith(".pyc"):
-        return whole
-    return Invocation(SCRIPT, rest[0], tuple(rest[1:]), unbuffered, options=tuple(options))
+    count = launcher_line.python_options(command[1:])
+    options, rest = command[1 : count + 1], command[count + 1 :]
+    unbuffered = any(re.match(r"-(?![WX])[a-zA-Z]*u", one) for one in options)
+    options = tuple(one for one in options if one != "-u")
+    if launch is not None:
+        return _started(launch, options)
+    if rest and rest[0] == "-m" and len(rest) > 1:
+        return Invocation(MODULE, rest[1], tuple(rest[2:]), unbuffered, options=options)
+    if not rest or rest[0].startswith("-") or rest[0].endswith(".pyc"):
+        return Invocation(EXECUTE, interpreter, (interpreter, *command[1:]))
+    return Invocation(SCRIPT, rest[0], tuple(rest[1:]), unbuffered, options=options)
 
 
-def _length(rest: Sequence[str]) -> int:
-    """Return the number of words of the first option; 0: it is none that a script or module may follow."""
-    word = rest[0]
-    if word[1:2] in _VALUED:
-        return 1 if len(word) > 2 else 2  # noqa: PLR2004 the dash and the letter
-    if word == "--check-hash-based-pycs":
-        return 2
-    return 1 if len(word) > 1 and all(letter in _LETTERS for letter in word[1:]) else 0
-
-
-def _torchrun(words: Sequence[str], legacy: bool) -> Invocation:
-    """Return the program that torchrun would start, with `python -u`."""
-    launch = torchrun.parse(words, legacy)
-    note = _note(launch)
+def _started(launch: torchrun.Launch, options: Tuple[str, ...] = ()) -> Invocation:
+    """Return the program that a launcher would start, with `python -u` and these options of Python."""
     if not launch.python:
-        arguments = (launch.program, *launch.arguments)
-        return Invocation(EXECUTE, launch.program, arguments, note=note, launch=launch)
+        words = (launch.program, *launch.arguments)
+        return Invocation(EXECUTE, launch.program, words, note=_note(launch), launch=launch)
     kind = MODULE if launch.module else SCRIPT
-    return Invocation(kind, launch.program, launch.arguments, True, note, launch=launch)
+    return Invocation(kind, launch.program, launch.arguments, True, _note(launch), options, launch)
 
 
 def _note(launch: torchrun.Launch) -> str:
@@ -121,23 +97,19 @@ def _note(launch: torchrun.Launch) -> str:
 def _as_python(launch: torchrun.Launch, word: str, interpreter: str) -> Invocation:
     """Return what deepspeed or accelerate would start, by the Python that the launcher belongs to."""
     python = python_of(word, interpreter)
-    note = _note(launch)
     if launch.words:
         again = new_interpreter.command((), None) if python == interpreter else []
         words = (python, str(_ACCELERATE), json.dumps(again), *launch.words)
-        return Invocation(EXECUTE, python, words, note=note, launch=launch)
-    if not launch.python:
-        return Invocation(EXECUTE, launch.program, (launch.program, *launch.arguments), note=note, launch=launch)
-    if python != interpreter:
-        words = (python, "-u", *(["-m"] if launch.module else []), launch.program)
-        return Invocation(EXECUTE, python, (*words, *launch.arguments), note=note, launch=launch)
-    kind = MODULE if launch.module else SCRIPT
-    return Invocation(kind, launch.program, launch.arguments, True, note, launch=launch)
+        return Invocation(EXECUTE, python, words, note=_note(launch), launch=launch)
+    if launch.python and python != interpreter:
+        words = (python, "-u", *(["-m"] if launch.module else []), launch.program, *launch.arguments)
+        return Invocation(EXECUTE, python, words, note=_note(launch), launch=launch)
+    return _started(launch)
 
 
 def python_of(word: str, interpreter: str) -> str:
     """Return the Python of the environment that a launcher is installed in; ours where it is not found."""
-    if _PYTHON.match(Path(word).name):
+    if launcher_line.is_python(word):
         return word if os.sep in word else interpreter
     found = shutil.which(word)
     beside = Path(found).with_name("python") if found else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from trainmaster.wire import names
+from trainmaster.wire import launcher_line, names
 from trainmaster.wire.messages import Roster
 from trainmaster.wire.training import TrainingPlan
 
@@ -119,10 +119,9 @@ def position_of(plan: TrainingPlan, roster: Roster, environment: Mapping[str, st
 
 def interpreter_of(command: Sequence[str]) -> str:
     """Return the Python that a command names by its path, ours where that runs it, else the first in PATH."""
-    first = command[0]
-    name = Path(first).name
-    if name in ("accelerate", "accelerate-launch", "deepspeed"):
+    first, line = command[0], launcher_line.read(command)
+    if line is not None and line.launcher != "torchrun":
         return python_of(first, sys.executable)
-    if name.startswith("python") or name == "torchrun":
-        return first if "/" in first and name != "torchrun" else sys.executable
-    return shutil.which("python3") or sys.executable
+    if Path(first).name.startswith("python"):
+        return first if "/" in first else sys.executable
+    return sys.executable if line is not None else shutil.which("python3") or sys.executable
