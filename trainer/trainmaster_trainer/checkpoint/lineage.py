@@ -48,9 +48,13 @@ class Lineage:
     before: int | None = field(default=None, compare=False, repr=False)  # `Settings.resume_before`
     doubted: int | None = field(default=None, compare=False, repr=False)  # `Settings.doubted_attempt`
 
-    def holds(self, attempt: int, step: int) -> bool:
-        """Return whether the state after `step` of `attempt` is on the way to the newest attempt, and not doubted."""
-        if self.before is not None and step >= self.before and (self.doubted is None or attempt <= self.doubted):
+    def holds(self, attempt: int, step: int, in_memory: bool = False) -> bool:
+        """Return whether the state after `step` of `attempt` is on the way to the newest attempt, and not doubted.
+
+        What lies in memory is doubted whatever its step.
+        """
+        is_late = self.before is not None and (in_memory or step >= self.before)
+        if is_late and (self.doubted is None or attempt <= self.doubted):
             return False
         return all(step <= resumed for later, resumed in self.resumed.items() if later > attempt)
 

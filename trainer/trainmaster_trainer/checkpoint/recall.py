@@ -85,9 +85,7 @@ def find_snapshots(settings: Settings, state: State, lineage: Lineage) -> list[S
             continue  # a kill met it in mid-write: there is another
         owner = snapshot.owner
         near = owner.replicated or owner.rank in (settings.rank, before)  # else it is for another rank to look at
-        # What lies in memory is doubted whatever its step.
-        doubted = lineage.before is not None and (lineage.doubted is None or owner.attempt <= lineage.doubted)
-        on_the_way = lineage.holds(owner.attempt, owner.step) and not doubted
+        on_the_way = lineage.holds(owner.attempt, owner.step, in_memory=True)
         copied = not owner.replicated and owner.rank != settings.rank
         if owner.job == settings.job_uid and near and on_the_way and _is_sound(snapshot, state, copied):
             found.append(snapshot)
