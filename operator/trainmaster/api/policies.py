@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -104,6 +104,13 @@ training process but not a suspension or the loss of all pods (ParameterServer: 
 as its own, so that a restart goes on from the same, whatever becomes of the other run."""
 
 
+class HangLimits(NamedTuple):
+    """HangLimits are the seconds after which a step and an evaluation count as hung; None where they are learned."""
+
+    step: float | None
+    evaluation: float | None
+
+
 class FailurePolicy(Model):
     """The policy says what to do when something dies. Evictions and lost nodes never count."""
 
@@ -133,11 +140,11 @@ other ranks have waited for a step to end for as long. One whose agent can still
 gives its node up: so many seconds after it has marked the node (unset: as the cluster has it, mostly 300)."""
 
     @property
-    def hang_limits(self) -> tuple[float | None, float | None]:
-        """Return the seconds after which a step and an evaluation count as hung; None where they are learned."""
+    def hang_limits(self) -> HangLimits:
+        """Return the limits as the agents and the ranks are told them."""
         evaluation = self.evaluation_seconds
         step = None if self.hang_seconds == "auto" else float(self.hang_seconds)
-        return step, None if evaluation is None else float(evaluation)
+        return HangLimits(step, None if evaluation is None else float(evaluation))
 
 
 class Scheduling(Model):

@@ -22,7 +22,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
     """Return what the trainer needs to know of the spec."""
     training, checkpoint = job.spec.training, job.spec.checkpoint
     objects = checkpoint.storage.object_store if checkpoint.storage else None
-    resume = checkpoint.resume_from
+    resume, limits = checkpoint.resume_from, job.spec.failure_policy.hang_limits
     slots = job.spec.workers.gpus or asked_cores(job, names.WORKER)
     return TrainingPlan(
         strategy=job.spec.strategy.type,
@@ -62,8 +62,8 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         resume_step=resume.step if resume else None,
         reproducible=job.spec.reproducible,
         accelerator=TPU if job.spec.workers.accelerator == TPU else None,
-        hang_seconds=job.spec.failure_policy.hang_limits[0],
-        evaluation_seconds=job.spec.failure_policy.hang_limits[1],
+        hang_seconds=limits.step,
+        evaluation_seconds=limits.evaluation,
     )
 
 

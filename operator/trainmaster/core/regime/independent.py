@@ -71,9 +71,9 @@ class Founding(Together):
         return LAST_WORDS_SECONDS  # servers may still be writing what the workers have just finished
 
     def order_to_run(self, roster: Roster, grace_seconds: float) -> Orders:
-        attempt, (hang, evaluation) = self.facts.status.attempt, self.facts.job.spec.failure_policy.hang_limits
+        attempt, limits = self.facts.status.attempt, self.facts.job.spec.failure_policy.hang_limits
         why = f"Attempt {attempt}: members come and go one by one."
-        return Orders(Verb.RUN, attempt, why, roster, hang_seconds=hang, evaluation_seconds=evaluation)
+        return Orders(Verb.RUN, attempt, why, roster, hang_seconds=limits.step, evaluation_seconds=limits.evaluation)
 
     def to_explain(self) -> RestartRecord | None:
         return None  # the end of another member is no cause

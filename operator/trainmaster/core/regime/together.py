@@ -91,7 +91,7 @@ class Together(Regime):
         return Orders.grace_seconds
 
     def order_to_run(self, roster: Roster, grace_seconds: float) -> Orders:
-        attempt, (hang, evaluation) = self.facts.status.attempt, self.facts.job.spec.failure_policy.hang_limits
+        attempt, limits = self.facts.status.attempt, self.facts.job.spec.failure_policy.hang_limits
         why = f"Attempt {attempt}: all {len(self.facts.slots)} replicas are here."
         return Orders(
             Verb.RUN,
@@ -99,8 +99,8 @@ class Together(Regime):
             why,
             roster,
             grace_seconds=grace_seconds,
-            hang_seconds=hang,
-            evaluation_seconds=evaluation,
+            hang_seconds=limits.step,
+            evaluation_seconds=limits.evaluation,
         )
 
     def addressees(self, roster: Roster | None) -> Sequence[Slot]:
