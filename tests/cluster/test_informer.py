@@ -17,6 +17,7 @@ from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.container import PodSettings
 from trainmaster.cluster.controller import Address, Controller, OperatorOptions
 from trainmaster.cluster.informer import Informer
+from trainmaster.cluster.scope_reader import HUNG_SECONDS
 
 from .fake_server import Document, Watch, refusal, served
 
@@ -198,7 +199,7 @@ async def test_a_list_of_many_pages_does_not_hang() -> None:
         number = int(request.query.get("continue", "0"))
         if number < 2:
             hung.append(informer.hung)
-            informer._pulse -= informer_module.HUNG_SECONDS  # so long it took
+            informer._pulse -= HUNG_SECONDS  # so long it took
         return web.json_response({"metadata": {"resourceVersion": "7", "continue": "12"[number:][:1]}, "items": []})
 
     hung: list[bool] = []

@@ -16,6 +16,7 @@ from typing import Any
 
 from trainmaster.cluster.cache import Cache, Document, version_of
 from trainmaster.cluster.client import ACCEPT, AnswerTooLargeError, Client, RefusalError
+from trainmaster.cluster.scope_reader import ScopeReader
 from trainmaster.loop import UnavailableError
 
 log = logging.getLogger("trainmaster.informer")
@@ -32,8 +33,6 @@ SHORTEST_WATCH_SECONDS = 1.0
 # A bookmark comes about every minute. A watch without any event for longer may wait for versions that never come
 # (etcd was restored from a backup), or a proxy holds its events back.
 QUIET_SECONDS = 120.0
-# This is longer than the longest silence of a watch and the longest pause together: then its task itself hangs.
-HUNG_SECONDS = 240.0
 # For one of several namespaces, these mean that it is deleted, or its Role is.
 NOT_OURS = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
@@ -67,35 +66,15 @@ async def pages(
         params, size = {**selector, "continue": more}, min(PAGE, size * 2)
 
 
-class Informer:
-    """Watch one kind of object in one namespace, or in all (scope "")."""
+class Informer(ScopeReader):
+    """Informer lists and watches one kind of object."""
 
     def __init__(self, client: Client, path: str, cache: Cache[Any], scope: str = "", selector: str = "") -> None:
-        self._client = client
-        self._path = path
+        super().__init__(client, path, scope)
         self._cache = cache
-        self._scope = scope
         self._selector = {"labelSelector": selector} if selector else {}
         self._version = ""
-        self._failures = 0
-        self._pulse = time.monotonic()
         self._turning: asyncio.Future[None] | None = None
-        self.synced = asyncio.Event()  # set when everything has been read
-        self.answered = asyncio.Event()  # set then, and when we may not read this namespace
-
-    @property
-    def hung(self) -> bool:
-        """Return whether its task has neither succeeded nor failed at anything for HUNG_SECONDS."""
-        return self.age > HUNG_SECONDS
-
-    @property
-    def age(self) -> float:
-        """Return the seconds since it last succeeded or failed at something."""
-        return time.monotonic() - self._pulse
-
-    def covers(self, namespace: str) -> bool:
-        """Return whether it watches this namespace."""
-        return self._scope in ("", namespace)
 
     async def run(self) -> None:
         """Keep the cache fresh until cancelled."""

@@ -16,6 +16,7 @@ from trainmaster.cluster import informer
 from trainmaster.cluster.cache import Name, name_of, version_of
 from trainmaster.cluster.client import Client, RefusalError
 from trainmaster.cluster.informer import NOT_OURS, pause_seconds
+from trainmaster.cluster.scope_reader import ScopeReader
 from trainmaster.cluster.swept_cache import SweepListing, SweptCache
 from trainmaster.loop import UnavailableError
 
@@ -27,8 +28,6 @@ RELISTED_SECONDS = 1.0
 # If kopf brings none of the missing documents for so long, its watch is begun anew; each time in a row waits longer.
 LATE_SECONDS = 5.0
 LONGEST_LATE_SECONDS = 60.0
-# This is longer than any pause: then its task itself hangs, or kopf brings nothing however often it is begun.
-HUNG_SECONDS = 240.0
 NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 CURES: dict[int, str] = {
     HTTPStatus.FORBIDDEN: "the operator needs the rights get, list and watch on trainingjobs; the chart grants them",
@@ -36,39 +35,19 @@ CURES: dict[int, str] = {
 }
 
 
-class Sweep:
-    """Sweep the jobs of one namespace, or of all (scope ""). `restart_watch(why)` begins kopf's watch anew."""
+class Sweep(ScopeReader):
+    """Sweep lists the jobs. `restart_watch(why)` begins kopf's watch anew."""
 
     def __init__(
         self, client: Client, path: str, cache: SweptCache[Any], scope: str, restart_watch: Callable[[str], None]
     ) -> None:
-        self._client = client
-        self._path = path
+        super().__init__(client, path, scope)
         self._cache = cache
-        self._scope = scope
         self._restart_watch = restart_watch
-        self._failures = 0
         self._missing = False  # the kind itself
         self._patience = LATE_SECONDS
-        self._pulse = time.monotonic()
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self.synced = asyncio.Event()  # set when everything has been read
-        self.answered = asyncio.Event()  # set then, and when we may not read this namespace
-
-    @property
-    def hung(self) -> bool:
-        """Return whether nothing has been listed or read for HUNG_SECONDS, nor failed."""
-        return self.age > HUNG_SECONDS
-
-    @property
-    def age(self) -> float:
-        """Return the seconds since it last succeeded or failed at something."""
-        return time.monotonic() - self._pulse
-
-    def covers(self, namespace: str) -> bool:
-        """Return whether it sweeps this namespace."""
-        return self._scope in ("", namespace)
 
     async def run(self) -> None:
         """Sweep until cancelled."""
