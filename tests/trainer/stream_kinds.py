@@ -120,4 +120,10 @@ class Modest(Boastful):
     says = LENGTH - 1
 
 
+class Reserved(Boastful):
+    """Says that it has none."""
+
+    says = 0
+
+
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Stateless, Stateful, Shuffled, Walked, Odd, Boastful)}

@@ -1,19 +1,24 @@
 """Samples that come one after the other: each once per epoch, for any number of data workers, ranks and restarts."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from trainmaster.cli.audit import audit
+from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.data import WHOLE, Batch, Batches, Share
 from trainmaster_trainer.data_workers import Ahead
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.samples import open_batches
+from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.streams import StreamPlace
 
 from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import NewJob, Options
-from tests.trainer.stream_kinds import LENGTH, Boastful, Modest, Shuffled, Stateful, Stateless, Walked
+from tests.trainer.small_tasks import Line
+from tests.trainer.stream_kinds import LENGTH, Boastful, Modest, Reserved, Shuffled, Stateful, Stateless, Walked
 
 SIZE, STEPS = 5, 14  # three epochs and a part of the fourth
 KINDS = [Stateless, Stateful, Shuffled, Walked]
@@ -148,7 +153,6 @@ def test_a_place_may_hold_tensors() -> None:
     [
         ({"arguments": {"kind": "Once"}}, "ended after 23 samples, in step 3, and gives none"),
         ({"arguments": {"kind": "Odd"}}, "state_dict() of its dataset() gives what a checkpoint cannot hold"),
-        ({"steps": 0, "epochs": 2}, "spec.training.epochs: the task's dataset() is a stream without __len__"),
         (
             {"steps": 0, "epochs": 2, "arguments": {"kind": "Boastful"}},
             "has 30 samples by its __len__, and ended after",
@@ -159,6 +163,15 @@ def test_a_stream_that_cannot_be_used_has_a_clear_end(new_job: NewJob, plan: Opt
     running = new_job(**{**STREAMED, **plan}).start(1)
     assert running.wait() == [78]
     assert words in running.output()
+
+
+@pytest.mark.parametrize(("kind", "words"), [(Stateless, "without __len__"), (Reserved, "whose __len__ gives 0")])
+def test_epochs_of_a_stream_take_its_length(tmp_path: Path, kind: Any, words: str) -> None:
+    task = Line()
+    task.dataset = kind  # type: ignore[method-assign]
+    settings = Settings(TrainingPlan("OneDevice", epochs=2, global_batch_size=SIZE), tmp_path)
+    with pytest.raises(ConfigurationError, match=rf"spec\.training\.epochs: .* is a stream {words}, so"):
+        open_batches(settings, task, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("kind", "words"), [(Boastful, "30 .* and ended after 23,"), (Modest, "22 .* and gives more")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from trainmaster.wire import data_worker_defaults
@@ -28,9 +29,10 @@ def open_batches(settings: Settings, task: Task, device: torch.device) -> Batche
     plan = settings.plan
     randomness.seed_alike(plan.seed)
     before = sockets()
-    batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, device, own=own_collate(task))
+    dataset = task.dataset()
+    batches = Batches(dataset, plan.global_batch_size, plan.steps, plan.seed, device, own=own_collate(task))
     if batches.is_stream:
-        _check_stream(plan, batches)
+        _check_stream(plan, dataset, batches.count)
     if plan.epochs is not None:
         batches.hold_to_length()
     batches.steps = settings.for_samples(batches.count).plan.steps
@@ -45,8 +47,8 @@ def open_batches(settings: Settings, task: Task, device: torch.device) -> Batche
     return batches
 
 
-def _check_stream(plan: TrainingPlan, batches: Batches) -> None:
-    """Refuse a stream where it cannot be used.
+def _check_stream(plan: TrainingPlan, dataset: Any, count: int) -> None:
+    """Refuse a stream where it cannot be used. `count`: of its samples, as far as it says that.
 
     Raises:
         ConfigurationError: names the field and the cure.
@@ -57,10 +59,11 @@ def _check_stream(plan: TrainingPlan, batches: Batches) -> None:
             "dataset() is a stream, which can only be iterated. Choose another strategy, such as AllReduce, or give a "
             "map-style Dataset (with __len__ and __getitem__)."
         )
-    if plan.epochs is not None and not batches.count:
+    if plan.epochs is not None and not count:
+        told = "whose __len__ gives 0" if hasattr(dataset, "__len__") else "without __len__"
         raise ConfigurationError(
-            "spec.training.epochs: the task's dataset() is a stream without __len__, so nobody knows how many steps an "
-            "epoch takes. Set spec.training.steps instead, or give the dataset a __len__."
+            f"spec.training.epochs: the task's dataset() is a stream {told}, so nobody knows how many steps an epoch "
+            "takes. Set spec.training.steps instead, or let its __len__ return how many samples it gives."
         )
 
 
