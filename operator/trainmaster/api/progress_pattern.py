@@ -43,8 +43,8 @@ class ProgressExpressions(Model):
     """Regular expressions of Python, with one group each, which is the number."""
 
     loss: _Expression | None = None
-    """The loss, for example loss=([0-9.]+). The newest lines of each rank are looked at, the first 1,000 characters \
-of each."""
+    """The loss, for example loss=([0-9.]+). The newest lines of each rank are looked at, the first and the last \
+1,000 characters of each."""
     step: _Expression | None = None
     """`step` finds how many steps of the whole training are done, for example (\\d+)/\\d+ \\[ in a bar of tqdm that \
 counts steps. Without it, the optimizer steps that torch takes are counted, where the script uses torch."""

@@ -32,10 +32,15 @@ def test_colours_are_no_part_of_a_line() -> None:
     assert one.newest(line) == {"loss": "0.25", "step": "7"}
 
 
-def test_only_the_beginning_of_a_line_is_looked_at() -> None:
-    one, _ = search(loss="loss=([0-9.]+)")
-    assert one.newest("x" * 993 + " loss=0.1") == {"loss": "0"}
-    assert one.newest("x" * 1000 + " loss=0.1") == {}
+def test_of_a_long_line_its_beginning_and_its_end_are_looked_at() -> None:
+    """A number that is cut in two at their bounds is none."""
+    one, _ = search(loss="loss=([0-9.]+)", step="([0-9]+)/")
+    assert one.newest("x" * 993 + " loss=0.1") == {"loss": "0.1"}
+    assert one.newest("x" * 5000 + " loss=0.1") == {"loss": "0.1"}
+    assert one.newest("loss=0.2" + "x" * 5000 + " loss=0.1") == {"loss": "0.2"}
+    assert one.newest("x" * 993 + " loss=0.1" + "x" * 1000) == {}
+    assert one.newest("x" * 2000 + "12/" + "x" * 998) == {}
+    assert search(loss="^(x)")[0].newest("y" + "x" * 2000) == {}, "its end is no beginning"
 
 
 @pytest.mark.parametrize("expression", ["(?:a+)+b(1)", "(?:a|a)*b(1)", "(?:.*)*,(1)", "a*a*a*a*a*a*a*b(1)"])

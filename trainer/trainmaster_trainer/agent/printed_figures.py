@@ -4,8 +4,9 @@ Called by `ranks` for each rank. The writing thread of `output` keeps the newest
 times a second, in the main thread, and the result lies over the rank's progress page (`files`).
 
 An expression is the user's, and so are the lines: one that goes back and forth for ever must not stop the agent. So
-lines are short, and an alarm that counts the processor's time ends a search, after which the expression is dropped. The
-alarm's handler runs in the main thread only, which Python's matcher asks for signals every few thousand steps.
+little of a long line is looked at, and an alarm that counts the processor's time ends a search, after which the
+expression is dropped. The alarm's handler runs in the main thread only, which Python's matcher asks for signals every
+few thousand steps.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Callable, Dict, List, Mapping, Optional, Pattern
+from typing import Callable, Dict, List, Mapping, Optional, Pattern, Tuple
 
 from trainmaster.wire.progress_page import ProgressPage
 
@@ -25,7 +26,7 @@ from trainmaster_trainer.agent.reactor import Reactor, Timer
 from trainmaster_trainer.script_progress import StepPace
 
 _LOOK_SECONDS = 0.2
-_MOST_LINE = 1000  # characters of a line that are looked at
+_MOST_LINE = 1000  # characters that are looked at, of the beginning of a line, and of its end
 _MOST_LINES = 200  # the newest of each look
 _SEARCH_SECONDS = 0.1  # of the processor, for one look at one rank's lines
 _MOST_STEPS = 1 << 53
@@ -98,14 +99,15 @@ class Search:
 
     def newest(self, text: str) -> Dict[str, str]:
         """Return by name what each expression's group has matched in the last line that has it."""
-        lines = [_COLOURS.sub("", line[: 4 * _MOST_LINE]) for line in _ENDS.split(text)[-_MOST_LINES:] if line]
-        lines = [line[:_MOST_LINE] for line in lines]
-        found = {name: self._in_time(name, pattern, lines) for name, pattern in [*self._patterns.items()]}
+        lines = [line for line in _ENDS.split(_COLOURS.sub("", text))[-_MOST_LINES:] if line]
+        # From where on each is searched, the newest first: a long one once more at its end.
+        places = [(line, begin) for line in reversed(lines) for begin in sorted({0, max(0, len(line) - _MOST_LINE)})]
+        found = {name: self._in_time(name, pattern, places) for name, pattern in [*self._patterns.items()]}
         return {name: value for name, value in found.items() if value is not None}
 
-    def _in_time(self, name: str, pattern: Pattern[str], lines: List[str]) -> Optional[str]:
+    def _in_time(self, name: str, pattern: Pattern[str], places: List[Tuple[str, int]]) -> Optional[str]:
         try:
-            return self._search(pattern, lines)
+            return self._search(pattern, places)
         except TooSlowError:
             del self._patterns[name]
             self._say(
@@ -116,13 +118,17 @@ class Search:
             pass
         return None
 
-    def _search(self, pattern: Pattern[str], lines: List[str]) -> Optional[str]:
+    def _search(self, pattern: Pattern[str], places: List[Tuple[str, int]]) -> Optional[str]:
         self._searching = True
         signal.setitimer(signal.ITIMER_VIRTUAL, _SEARCH_SECONDS)
         try:
-            for line in reversed(lines):
-                match = pattern.search(line)
-                if match is not None and match.group(1) is not None:
+            for line, begin in places:
+                end = begin + _MOST_LINE
+                match = pattern.search(line, begin, end)
+                if match is None or match.group(1) is None:
+                    continue
+                # What ends at a bound within the line may be a part of a number.
+                if (begin == 0 or match.start(1) > begin) and (end >= len(line) or match.end(1) < end):
                     return match.group(1)
             return None
         finally:
