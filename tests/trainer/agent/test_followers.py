@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from trainmaster_trainer.agent.follower_process import _program
 from trainmaster_trainer.agent.followers import is_stuck
+from trainmaster_trainer.agent.own_program import program_of
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_follower_says_that_it_comes_further(tmp_path: Path) -> None:
     subject = {"tracker": "tensorBoard", "options": {}, "folder": str(tmp_path), "job": "lab/digits", "uid": "u"}
     (tmp_path / "subject").write_text(json.dumps({**subject, "parameters": {}, "is_script": False}))
     follower = subprocess.run(
-        [sys.executable, "-c", _program(), str(tmp_path / "subject")],
+        [sys.executable, "-c", program_of("trainmaster_trainer.trackers.follower"), str(tmp_path / "subject")],
         input='{"end": "finished"}\n',
         capture_output=True,
         text=True,

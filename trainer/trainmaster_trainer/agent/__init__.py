@@ -31,6 +31,7 @@ Its files:
 - `any_python`: has that done in every Python that a rank starts, by `python_start/sitecustomize.py`
 - `printed_figures`: what ranks print of their progress, by the job's own expressions
 - `new_interpreter`: whether a program could tell that it was forked; then it gets a new interpreter
+- `own_program`: the program with which such an interpreter finds our own packages
 - `teardown`: what Python does to a program's modules at its end
 - `children`: what the warm parent has forked: ranks at work, and more standing by
 - `huge_pages`: the warm parent's memory, so that forks and ends are quick

@@ -22,6 +22,7 @@ from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.agent import process
 from trainmaster_trainer.agent.agent_settings import SettingsError
+from trainmaster_trainer.agent.own_program import package_roots
 
 CODE_FOLDER, PACKAGES_FOLDER = "code", "packages"  # in the agent's own folder
 
@@ -103,7 +104,9 @@ def _from_elsewhere(environment: MutableMapping[str, str], folder: Optional[str]
     if owner:
         process.die_with_parent(int(owner))  # nothing of a training is lost yet; the engine undoes it
     before = {number: signal.signal(number, _told_to_end) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    child = subprocess.Popen([sys.executable, "-I", "-c", _program()], env=variables, start_new_session=True)
+    roots = package_roots()
+    program = f"import sys; sys.path[:0] = {roots!r}; from trainmaster_trainer.agent.bringing import main; main()"
+    child = subprocess.Popen([sys.executable, "-I", "-c", program], env=variables, start_new_session=True)
     try:
         code = child.wait()
     except BaseException:
@@ -118,15 +121,6 @@ def _from_elsewhere(environment: MutableMapping[str, str], folder: Optional[str]
 
 def _told_to_end(_number: int, _frame: Any) -> NoReturn:
     raise SystemExit(names.EXIT_TERMINATED)
-
-
-def _program() -> str:
-    """Return a program that finds our own packages wherever they are, and no module of the user's before them."""
-    import trainmaster  # noqa: PLC0415 for its place only
-
-    packages = [Path(__file__).absolute().parent.parent, *(Path(path).absolute() for path in trainmaster.__path__)]
-    roots = [str(package.parent) for package in packages]
-    return f"import sys; sys.path[:0] = {roots!r}; from trainmaster_trainer.agent.bringing import main; main()"
 
 
 def _use_packages(environment: MutableMapping[str, str], folder: Path) -> None:

@@ -18,6 +18,7 @@ from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.agent import environment, process
 from trainmaster_trainer.agent.agent_settings import AgentSettings
 from trainmaster_trainer.agent.frameworks.position import interpreter_of
+from trainmaster_trainer.agent.own_program import program_of
 from trainmaster_trainer.agent.reactor import Reactor
 
 _MODULE = "trainmaster_trainer.trackers.follower"
@@ -151,19 +152,8 @@ def _command(settings: AgentSettings, name: str) -> List[str]:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(subject), encoding="utf-8")
     interpreter = interpreter_of(plan.command) if plan.command else sys.executable
-    return [interpreter, "-c", _program(), str(file)]
-
-
-def _program() -> str:
-    """Return a program that imports our own packages only, and the libraries of whoever runs it."""
-    import trainmaster  # noqa: PLC0415 for its place only
-
-    packages = [Path(__file__).absolute().parent.parent, *(Path(path).absolute() for path in trainmaster.__path__)]
-    roots = [str(package.parent) for package in packages]
-    return (
-        f"import sys; path = [one for one in sys.path if one]; sys.path = {roots!r} + [one for one in path if "
-        f"one.startswith((sys.prefix, sys.base_prefix))]; from {_MODULE} import main; sys.path = path; main()"
-    )
+    path = "[one for one in sys.path if one]"  # else modules in the folder that it begins in would be libraries to it
+    return [interpreter, "-c", program_of(_MODULE, path), str(file)]
 
 
 def parameters_of(plan: TrainingPlan) -> Dict[str, str]:

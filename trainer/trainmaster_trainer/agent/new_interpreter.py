@@ -17,6 +17,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NoReturn, Opti
 from trainmaster.wire import names
 
 from trainmaster_trainer.agent import assignments, rank_errors
+from trainmaster_trainer.agent.own_program import program_of
 
 # Read by the interpreter, by libc and its loader, and by the native parts of the libraries that the warm parent
 # imports, when they start. What Python code asks for meanwhile is seen (`watched`).
@@ -181,16 +182,4 @@ def become_new(why: str, options: Sequence[str]) -> NoReturn:
 
 def command(options: Sequence[str], parent: Optional[int]) -> List[str]:
     """Return the command line of a rank's new interpreter, which ends with the process `parent`, if one is named."""
-    return [sys.executable, *options, "-c", _program(), _MODULE, str(parent or ""), *options]
-
-
-def _program() -> str:
-    """Return a program that imports this package whatever the user's folders are, and leaves sys.path as it was."""
-    import trainmaster  # noqa: PLC0415 for its place only
-
-    packages = [Path(__file__).absolute().parent.parent, *(Path(path).absolute() for path in trainmaster.__path__)]
-    roots = [str(package.parent) for package in packages]
-    return (
-        f"import sys; path = sys.path; sys.path = {roots!r} + [one for one in path if one.startswith((sys.prefix, "
-        f"sys.base_prefix))]; from {_MODULE} import main; sys.path = path; main()"
-    )
+    return [sys.executable, *options, "-c", program_of(_MODULE), _MODULE, str(parent or ""), *options]
