@@ -14,6 +14,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+from trainmaster.wire.names import EXIT_TERMINATED
+
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import has_metrics
 from trainmaster_trainer.carried import Carried
@@ -37,7 +39,6 @@ from trainmaster_trainer.task import Task, load_task
 from trainmaster_trainer.validation import Evaluator
 
 log = logging.getLogger(__name__)
-EXIT_STOPPED = 128 + signal.SIGTERM
 
 
 def train(settings: Settings, group: Group, progress: Progress) -> int:
@@ -164,7 +165,7 @@ def leave(step: int, saver: Saver, progress: Progress) -> int:
         log.info("Asked to stop: saved and left at step %d.", step)
     else:
         log.warning("Asked to stop: left at step %d, which is not saved: %s", step, saver.last.problem)
-    return EXIT_STOPPED
+    return EXIT_TERMINATED
 
 
 def make_task(settings: Settings) -> Task:

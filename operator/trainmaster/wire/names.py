@@ -98,7 +98,7 @@ EXIT_BAD_CONFIGURATION = 78  # of a rank: a restart will not help
 EXIT_UNAVAILABLE = 75  # of an agent: where code or packages come from does not answer
 EXIT_NO_WARM_PARENT = 70  # of an agent: the warm parent ends at its start, again and again
 EXIT_JOB_GONE = 69  # of an agent: the operator has answered for ten minutes that job or pod is deleted
-EXIT_TERMINATED = 143  # of an agent that got SIGTERM: 128 + 15, as in a shell
+EXIT_TERMINATED = 143  # of an agent or a rank that got SIGTERM: 128 + 15, as in a shell
 
 
 def replica_name(job: str, role: str, index: int, incarnation: int) -> str:

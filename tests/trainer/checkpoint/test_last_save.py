@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
+from trainmaster.wire.names import EXIT_TERMINATED
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import save
 from trainmaster_trainer.checkpoint import writers as writers_module
@@ -23,7 +24,7 @@ from trainmaster_trainer.checkpoint.writers import OUTCOME, WriterLostError, Wri
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
-from trainmaster_trainer.training_loop import EXIT_STOPPED, leave
+from trainmaster_trainer.training_loop import leave
 
 from tests.trainer.crew import Crew
 from tests.trainer.ranks import NewJob, Running, alone
@@ -227,7 +228,7 @@ def test_who_leaves_after_a_failed_save_does_not_say_that_it_saved(
     saver = begun(tmp_path / "checkpoints")
     with disk(tmp_path / "checkpoints", "64k"):
         put(saver, 10, 200_000)
-        assert leave(10, saver, Progress(None, 4)) == EXIT_STOPPED
+        assert leave(10, saver, Progress(None, 4)) == EXIT_TERMINATED
     assert "left at step 10, which is not saved: rank 0: [Errno 28] No space left on device" in caplog.text
     assert "saved and left" not in caplog.text
 

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from trainmaster.wire.names import EXIT_TERMINATED
 from trainmaster.wire.printable import OneLineFormatter
 from trainmaster.wire.strategies import INDEPENDENT
 
@@ -48,7 +49,6 @@ from trainmaster_trainer.session_state import SessionState
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
-EXIT_STOPPED = 128 + signal.SIGTERM
 _MOST_STEPS = 1 << 53
 
 
@@ -254,7 +254,7 @@ class _Keeper:
             log.info("Asked to stop: saved and left at step %d.", n)
         else:
             log.warning("Asked to stop: left at step %d, which is not saved: %s", n, self._saver.last.problem)
-        raise SystemExit(EXIT_STOPPED)
+        raise SystemExit(EXIT_TERMINATED)
 
     def _asked(self, _signal: int, _frame: FrameType | None) -> None:
         self._stop_asked = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
+from trainmaster.wire.names import EXIT_TERMINATED
+
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.independent_member import IndependentMember
 from trainmaster_trainer.strategies.gossip.checkpoint_writer import CheckpointWriter
@@ -13,7 +15,6 @@ from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
 
 log = logging.getLogger(__name__)
-EXIT_STOPPED = 143
 WAIT_SECONDS = 0.05
 LAST_WORDS_SECONDS = 60.0  # how long the checkpoint writer stays for those who have not said goodbye
 
@@ -25,7 +26,7 @@ def train(member: IndependentMember) -> int:
     checkpoint_writer.resume()
     peer.open()
     if not peer.take_over(checkpoint_writer.final_stands):
-        return EXIT_STOPPED
+        return EXIT_TERMINATED
     try:
         return _train_on(peer, checkpoint_writer)
     except NonFiniteLossError as error:
@@ -45,7 +46,7 @@ def _train_on(peer: Peer, checkpoint_writer: CheckpointWriter) -> int:
         if member.stop.is_set():
             peer.end_average()
             checkpoint_writer.save_and_leave()
-            return EXIT_STOPPED
+            return EXIT_TERMINATED
     peer.end_average()
     return _end(peer, checkpoint_writer)
 
@@ -59,7 +60,7 @@ def _end(peer: Peer, checkpoint_writer: CheckpointWriter) -> int:
         peer.member.check()
         checkpoint_writer.see_to_office()  # one that is back waits until this one writes no more
         if peer.member.stop.is_set():
-            return EXIT_STOPPED
+            return EXIT_TERMINATED
         if _is_first(peer):
             checkpoint_writer.close()
         elif _ask_whether_closed(peer) or checkpoint_writer.final_stands():

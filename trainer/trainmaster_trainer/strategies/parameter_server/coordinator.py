@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from trainmaster.wire.names import EXIT_TERMINATED
+
 from trainmaster_trainer.carried import EVALUATIONS
 from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
@@ -36,7 +38,6 @@ from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError,
 from trainmaster_trainer.transport.service import Answer, RequestRefusedError
 
 log = logging.getLogger(__name__)
-EXIT_STOPPED = 143
 LONGEST_WAIT_SECONDS = 10.0  # for the end, of who said how good the model is
 LOOK_SECONDS = 0.02  # how often the main thread writes what was done: it must not take the steps' time
 SERVERS_SECONDS = 30.0
@@ -142,7 +143,7 @@ class Coordinator:
             if self._member.stop.is_set() and self._may_leave():
                 self._saver.wait(needed=False)
                 self._saver.check()
-                return 0 if self.ticket_queue.is_over else EXIT_STOPPED
+                return 0 if self.ticket_queue.is_over else EXIT_TERMINATED
 
     def _is_pressing(self) -> bool:
         book = self.ticket_queue.book

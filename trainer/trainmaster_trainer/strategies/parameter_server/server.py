@@ -13,6 +13,8 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from trainmaster.wire.names import EXIT_TERMINATED
+
 from trainmaster_trainer import randomness
 from trainmaster_trainer.independent_member import IndependentMember
 from trainmaster_trainer.numerics import Numerics
@@ -29,7 +31,6 @@ from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError,
 from trainmaster_trainer.transport.service import Answer, Handler, RequestRefusedError, Service
 
 log = logging.getLogger(__name__)
-EXIT_STOPPED = 143
 READY_SECONDS = 2.0  # how long a worker's request waits for a server that is not ready
 NEIGHBOUR_SECONDS = 0.3  # how often the copy is looked after
 PATIENCE = 5.0
@@ -48,7 +49,7 @@ def serve(member: IndependentMember) -> int:
         member.check()
         member.seen(server.own.newest)
     server.wait_for_the_last_cut()
-    return EXIT_STOPPED
+    return EXIT_TERMINATED
 
 
 class Server:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from trainmaster.wire import codec
 from trainmaster.wire.messages import CheckpointRecord
+from trainmaster.wire.names import EXIT_TERMINATED
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import loss_of
@@ -38,7 +39,6 @@ from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError,
 from trainmaster_trainer.validation import Evaluator
 
 log = logging.getLogger(__name__)
-EXIT_STOPPED = 143
 PATIENCE = math.inf  # a server that does not come back is the operator's business, and a full cluster is waited for
 LATER_SECONDS = 0.05
 
@@ -50,7 +50,7 @@ def train(member: IndependentMember) -> int:
     except PeerLostError:
         if not member.stop.is_set():
             raise
-        return EXIT_STOPPED  # no server is there to say goodbye to
+        return EXIT_TERMINATED  # no server is there to say goodbye to
 
 
 def _work(member: IndependentMember) -> int:
@@ -59,7 +59,7 @@ def _work(member: IndependentMember) -> int:
     while order.name not in ("end", "leave"):
         order = worker.obey(order)
     if order.name == "leave":
-        return EXIT_STOPPED
+        return EXIT_TERMINATED
     worker.finish(bool(order.values["evaluate"]))
     return 0
 
