@@ -8,7 +8,7 @@ from trainmaster.api.supported import not_yet_supported
 from trainmaster.core import figures
 from trainmaster.core.report import saving, stragglers, tracking, waits
 from trainmaster.core.situation import edits, lost_with_pods, measures, obstacles, sidecars
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.facts import Facts, Statement
 from trainmaster.core.states import phases
 
 REPLICAS_READY = phases.REPLICAS_READY
@@ -30,7 +30,7 @@ _NAMED = 4  # at most so many missing spares are named
 
 def current_conditions(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition, ...]:
     """Return all conditions; those whose status did not change keep their time."""
-    training: tuple[str, bool, str, str] = (TRAINING, False, phase, f"The job is {phase}.")
+    training: Statement = (TRAINING, False, phase, f"The job is {phase}.")
     if phase == Phase.RUNNING:
         training = TRAINING, True, phase, f"Attempt {status.attempt} trains."
         if not trains(facts.status) and not facts.regime.takes_steps():
@@ -64,7 +64,7 @@ def current_conditions(facts: Facts, status: TrainingJobStatus, phase: Phase) ->
     return tuple(_condition(facts, *statement) for statement in stated)
 
 
-def _replicas_ready(facts: Facts, phase: Phase) -> tuple[str, bool, str, str]:
+def _replicas_ready(facts: Facts, phase: Phase) -> Statement:
     if phase in TERMINAL:
         return REPLICAS_READY, False, "JobEnded", "The replicas went home."
     if all(slot.key in facts.written_done for slot in facts.missing):
@@ -74,7 +74,7 @@ def _replicas_ready(facts: Facts, phase: Phase) -> tuple[str, bool, str, str]:
     return REPLICAS_READY, False, reason, obstacles.waiting_for(facts)
 
 
-def _spares_ready(facts: Facts) -> tuple[str, bool, str, str]:
+def _spares_ready(facts: Facts) -> Statement:
     """Return the condition of the spares. It only informs: nothing waits for spares."""
     missing = [slot for slot in facts.spares if not slot.ready]
     if not missing:

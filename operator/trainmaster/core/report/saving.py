@@ -7,15 +7,13 @@ such condition.
 
 from trainmaster.core import figures
 from trainmaster.core.failures import classes, signatures
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.facts import Facts, Statement
 from trainmaster.wire.messages import ErrorReport
 
 CHECKPOINT_SAVING = "CheckpointSaving"
 SAVE_FAILED = "SaveFailed"
 _SAVED = "Saved"
 _LONGEST = 400  # characters of the trainer's own words
-
-Statement = tuple[str, bool, str, str]
 
 
 def statement(facts: Facts) -> Statement | None:

@@ -18,7 +18,7 @@ from statistics import median_low
 from trainmaster.api.job_states import Phase
 from trainmaster.api.status import Condition
 from trainmaster.core import figures
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.facts import Facts, Statement
 
 STRAGGLING = "Straggling"
 SLOW, WELL = 1.5, 1.2
@@ -29,8 +29,6 @@ LEAST_STEPS = 20  # steps of a try before it is judged: caches are cold and kern
 LEAST_WORK_SECONDS = 10  # of the slow rank in the try: another program may have taken its core for a moment
 DWELL_SECONDS = 60  # a statement is kept at least for so long
 _REASON = re.compile(r"Rank(\d{1,9})IsSlow")
-
-Statement = tuple[str, bool, str, str]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,11 @@ been away has no such condition.
 """
 
 from trainmaster.core import figures
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.facts import Facts, Statement
 
 TRACKERS_REACHED, UNREACHABLE = "TrackersReached", "TrackerUnreachable"
 KEPT = "Training goes on; metrics.jsonl keeps what is to be told."
 _LONGEST = 700  # characters of what one of them says
-
-Statement = tuple[str, bool, str, str]
 
 
 def statement(facts: Facts) -> Statement | None:

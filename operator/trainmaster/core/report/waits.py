@@ -12,7 +12,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.api.status import StepTime, Waiting
 from trainmaster.core import figures
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.facts import Facts, Statement
 from trainmaster.wire.messages import RankProgress
 
 WAITING = "Waiting"
@@ -21,8 +21,6 @@ MUCH, LITTLE = 0.3, 0.2  # the condition begins above the one and ends below the
 LEAST_STEPS = 20  # of a try before it is judged: caches are cold, and the first batches are made while nobody trains
 MOST_TIMES = 8  # ranks of which a status says where their seconds go
 LEAST_STEP_SECONDS = 0.05  # below that an exchange takes longer than a step's work, and nobody would mind
-
-Statement = tuple[str, bool, str, str]
 
 
 @dataclass(frozen=True)

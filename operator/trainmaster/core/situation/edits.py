@@ -7,15 +7,13 @@ from collections.abc import Sequence
 
 from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.core.situation import revision
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.facts import Facts, Statement
 from trainmaster.core.situation.slots import Slot
 
 SPEC_CHANGED = "SpecChanged"
 NEXT_ATTEMPT, TAKEN, JOB_ENDED = "NextAttempt", "Taken", "JobEnded"
 
 _NAMED = 4  # at most so many fields or replicas are named in a sentence
-
-Statement = tuple[str, bool, str, str]
 
 
 def statement(facts: Facts, phase: Phase) -> Statement | None:

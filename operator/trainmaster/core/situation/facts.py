@@ -20,6 +20,8 @@ from trainmaster.core.states.observed import Observed, Replica, ReplicaPhase
 from trainmaster.wire import messages, names
 from trainmaster.wire.agent_states import AgentState
 
+Statement = tuple[str, bool, str, str]  # a condition, whether it holds, the reason in a word, and a sentence
+
 
 @dataclass(frozen=True)
 class Facts:

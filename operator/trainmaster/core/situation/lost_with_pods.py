@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.facts import Facts, Statement
 from trainmaster.core.situation.sidecars import KEPT_SECONDS
 from trainmaster.wire import names
 
 CHECKPOINT_STORAGE = "CheckpointStorage"
 NOT_SET, DEFAULT = "NotSet", "Default"
-
-Statement = tuple[str, bool, str, str]
 
 
 def statement(facts: Facts, status: TrainingJobStatus) -> Statement | None:

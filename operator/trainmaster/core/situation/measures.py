@@ -5,14 +5,12 @@ from collections.abc import Iterable, Mapping
 
 from trainmaster.api.status import EvaluationStatus, JobProgress, TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.facts import Facts, Statement
 from trainmaster.wire.messages import RankProgress
 
 EARLY_STOPPED = "EarlyStopped"
 FIGURES_FINITE, NOT_FINITE = "FiguresFinite", "FigureNotFinite"
 FIGURES_REPORTED, NOT_REPORTED = "FiguresReported", "NothingToLookAt"
-
-Statement = tuple[str, bool, str, str]
 
 
 def evaluation(ranks: Iterable[RankProgress], before: JobProgress) -> EvaluationStatus | None:

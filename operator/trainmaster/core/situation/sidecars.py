@@ -7,7 +7,7 @@ runs on and holds the pod's devices, so the pod is deleted, and its log with it 
 from trainmaster.api.job_states import TERMINAL
 from trainmaster.core import figures
 from trainmaster.core.situation import edits
-from trainmaster.core.situation.facts import Facts
+from trainmaster.core.situation.facts import Facts, Statement
 
 SIDECARS_ENDED = "SidecarsEnded"
 STILL_RUNNING, ALL_ENDED, PODS_DELETED = "StillRunning", "AllEnded", "PodsDeleted"
@@ -15,8 +15,6 @@ STILL_RUNNING, ALL_ENDED, PODS_DELETED = "StillRunning", "AllEnded", "PodsDelete
 # After the end: a sidecar that watches the trainer ends by itself within the first of them, and after the second pods
 # are deleted that it still keeps. Between them their logs can be read, and it is said that they go.
 TOLD_SECONDS, KEPT_SECONDS = 30, 300
-
-Statement = tuple[str, bool, str, str]
 
 
 def statement(facts: Facts, phase: str) -> Statement | None:
