@@ -10,7 +10,6 @@ worker of Gossip goes through its own share of the samples at its own pace. So d
 
 import itertools
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,20 +20,27 @@ from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.wire import lineage_file, metric_lines
 from trainmaster.wire.files import open_to_read, read_bounded
-from trainmaster.wire.manifest import MANIFEST, MAX_MANIFEST, SCRIPT, STREAM, Cursor, read_manifest
+from trainmaster.wire.manifest import (
+    MANIFEST,
+    MAX_MANIFEST,
+    MOST_ENTRIES,
+    SCRIPT,
+    STEP_FOLDER,
+    STREAM,
+    Cursor,
+    read_manifest,
+)
 from trainmaster.wire.metric_lines import METRICS, MetricLine
 from trainmaster.wire.read_errors import CorruptCheckpointError
 
 EXIT_FAULTS = 1
 _MOST_SHOWN = 60  # bytes of a damaged line
 _MOST_TOLD = 20  # faults
-_MOST_ENTRIES = 200_000  # of a folder, as training has it
 _MOST_BAD = 20  # checkpoints
 _MOST_BAD_BYTES = 1 << 26  # of their manifests
 _MOST_LOOKED_AT = 2000  # checkpoints: a job keeps at most 1000
 _MOST_BYTES = 1 << 27  # of their manifests
 _MOST_ATTEMPTS = 100_000  # that are told apart
-_STEP = re.compile(r"step-([0-9]{8,15})")
 
 
 class DamagedError(Exception):
@@ -176,7 +182,7 @@ def _saved(home: Path) -> list[AuditedCheckpoint]:
     found: list[AuditedCheckpoint] = []
     bad, bytes_bad, bytes_good = 0, 0, 0
     with os.scandir(home) as entries:
-        names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES) if entry.name.startswith("step-")]
+        names = [entry.name for entry in itertools.islice(entries, MOST_ENTRIES) if entry.name.startswith("step-")]
     for name in sorted(names, key=lambda name: (len(name), name), reverse=True):
         path = home / name
         try:
@@ -198,7 +204,7 @@ def _saved(home: Path) -> list[AuditedCheckpoint]:
 
 
 def _look_at(path: Path) -> AuditedCheckpoint:
-    step = _STEP.fullmatch(path.name)
+    step = STEP_FOLDER.fullmatch(path.name)
     if step is None:
         raise CorruptCheckpointError("no step has this name")
     manifest = read_manifest(path, int(step[1]))

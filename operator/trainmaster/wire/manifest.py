@@ -22,6 +22,8 @@ from trainmaster.wire import bounded_json, codec, tiling
 from trainmaster.wire.files import read_bounded
 from trainmaster.wire.read_errors import CorruptCheckpointError, telling
 
+STEP_FOLDER = re.compile(r"step-([0-9]{8,15})")
+MOST_ENTRIES = 200_000  # of the folder of these: at most 1000 checkpoints are kept
 MANIFEST = "manifest.json"
 MODEL = "model/"
 STREAM = "stream"  # of `scalars`, where the samples are a stream: where it stood
@@ -29,11 +31,11 @@ SCRIPT = "session"  # of `scalars`, where a script has saved them (session.state
 FORMAT = 6
 MAX_MANIFEST = 1 << 25  # bytes: 130,000 tensors, of model and optimizer together
 MOST_SHARDS = 1 << 16
-_MOST_OBJECTS = 200_000  # one for each tensor
-_MOST_VALUES = 1_500_000
-_MOST_DIMENSIONS = 64
+MOST_TENSORS = 200_000  # with an object of JSON for each
+MOST_VALUES = 1_500_000  # numbers and texts of JSON
+MOST_DIMENSIONS = 64
 _MOST_BYTES = 1 << 50  # of a file, or elements of a tensor
-_MOST_RANKS = 1 << 20
+MOST_RANKS = 1 << 20
 _MOST_NAME = 1000  # letters
 _SHARD_FILE = re.compile(r"shard-[0-9]{5}-of-[0-9]{5}\.[0-9a-f]{8}\.safetensors")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -45,6 +47,11 @@ DTYPES = (
 )  # fmt: skip
 
 Shapes = Dict[str, Tuple[str, Tuple[int, ...]]]  # name -> dtype, shape
+
+
+def step_folder(folder: Path, step: int) -> Path:
+    """Return the final name of the checkpoint of a step."""
+    return folder / f"step-{step:08d}"
 
 
 @dataclass(frozen=True)
@@ -201,7 +208,7 @@ def _opened(folder: Path) -> Iterator[Dict[str, Any]]:
     with telling(path, "read"):
         text = read_bounded(path, MAX_MANIFEST)
     try:
-        plain: Dict[str, Any] = bounded_json.parse(text, _MOST_VALUES, _MOST_OBJECTS)
+        plain: Dict[str, Any] = bounded_json.parse(text, MOST_VALUES, MOST_TENSORS)
         if plain["format"] != FORMAT:
             raise CorruptCheckpointError(f"{MANIFEST} has format {plain['format']!r:.40}; this version reads {FORMAT}")
         before, _, after = text.partition(_DIGEST)
@@ -231,7 +238,7 @@ def _shard(plain: Dict[str, Any]) -> ShardRecord:
         is_dtype = type(dtype) is str and dtype in DTYPES
         _require(is_dtype, f"{name!r:.80} with {dtype!r:.40}, which is no dtype of a checkpoint")
         cannot = f"{name!r:.80}, which has a piece that cannot be: {shape!r:.80} at {offset!r:.80}"
-        _require(len(shape) == len(offset) <= _MOST_DIMENSIONS, cannot)
+        _require(len(shape) == len(offset) <= MOST_DIMENSIONS, cannot)
         elements = 1
         for begin, extent in zip(offset, shape):
             _require(all(type(number) is int and 0 <= number <= _MOST_BYTES for number in (begin, extent)), cannot)
@@ -252,7 +259,7 @@ def _verify(manifest: Manifest, step: int) -> None:
     files = [shard.file for shard in manifest.shards]
     _require(len(files) <= MOST_SHARDS, f"{len(files)} shards")
     _require(len(set(files)) == len(files), "a shard twice")
-    _require(0 < manifest.world_size <= _MOST_RANKS, f"{manifest.world_size} ranks")
+    _require(0 < manifest.world_size <= MOST_RANKS, f"{manifest.world_size} ranks")
     numbers = dataclasses.astuple(manifest.cursor)
     _require(min(*numbers, manifest.attempt) >= 0, f"a number that cannot be: {numbers} of attempt {manifest.attempt}")
     _require(max(len(manifest.strategy), len(manifest.job)) <= _MOST_NAME, "a strategy or a job of a long name")

@@ -83,7 +83,7 @@ def test_a_folder_of_more_entries_than_are_looked_at_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_good(tmp_path)
-    monkeypatch.setattr(layout, "_MOST_ENTRIES", 3)
+    monkeypatch.setattr(layout, "MOST_ENTRIES", 3)
     assert saved_steps(tmp_path / "checkpoints") == [6, 4]
     (tmp_path / "checkpoints" / "another").touch()
     with pytest.raises(ConfigurationError, match="more than 3 entries"):

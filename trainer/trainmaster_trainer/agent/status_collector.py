@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Dict, Mapping, Optional, Tuple
 
-from trainmaster.wire.manifest import glance
+from trainmaster.wire.manifest import glance, step_folder
 from trainmaster.wire.messages import CheckpointRecord, Figures, Heartbeat, RankProgress, Rendezvous, UnsavedCheckpoint
 from trainmaster.wire.progress_page import ProgressPage
 
@@ -135,7 +135,7 @@ def _rendezvous(agent: Agent) -> Optional[Rendezvous]:
 def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
     """The manifest of a checkpoint; None while it is not there (a shared folder may show it later)."""
     try:
-        seen = glance(Path(folder) / f"step-{step:08d}", step)
+        seen = glance(step_folder(Path(folder), step), step)
     except OSError:
         return None
     return CheckpointRecord(seen.step, seen.time, seen.model_sha256, seen.seconds) if seen else None

@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,23 +24,16 @@ from typing import Protocol
 
 from trainmaster.wire.files import delete_folder, read_bounded, sync_folder, write_all
 from trainmaster.wire.files import replace as write_file
+from trainmaster.wire.manifest import MANIFEST, MOST_ENTRIES, STEP_FOLDER, step_folder
 
 from trainmaster_trainer.errors import ConfigurationError, PlaceTakenError, SupersededError
 
-__all__ = ["sync_folder", "write_all", "write_file"]
-MANIFEST = "manifest.json"
-_STEP = re.compile(r"step-([0-9]{8,15})")
+__all__ = ["MANIFEST", "step_folder", "sync_folder", "write_all", "write_file"]
 _SAVING = ".saving-"
 _REPLACED = ".replaced-"
 FETCHED = ".fetched-"
 FENCE = "attempt.json"
-_MOST_ENTRIES = 200_000  # of a folder: at most 1000 checkpoints are kept
 _MOST_FENCE = 1 << 16  # bytes
-
-
-def step_folder(folder: Path, step: int) -> Path:
-    """Return the final name of the checkpoint of a step."""
-    return folder / f"step-{step:08d}"
 
 
 def saving_folder(folder: Path, step: int, run_key: str) -> Path:
@@ -63,15 +55,15 @@ def saved_steps(folder: Path) -> list[int]:
     """
     try:
         with os.scandir(folder) as entries:
-            names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES + 1)]
+            names = [entry.name for entry in itertools.islice(entries, MOST_ENTRIES + 1)]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    if len(names) > _MOST_ENTRIES:
+    if len(names) > MOST_ENTRIES:
         raise ConfigurationError(
-            f"spec.checkpoint.storage: {folder} has more than {_MOST_ENTRIES} entries, and no more are looked at. Take "
+            f"spec.checkpoint.storage: {folder} has more than {MOST_ENTRIES} entries, and no more are looked at. Take "
             "away what is none of this job's."
         )
-    found = map(_STEP.fullmatch, names)
+    found = map(STEP_FOLDER.fullmatch, names)
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 

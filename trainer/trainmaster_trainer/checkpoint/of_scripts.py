@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from trainmaster.wire import bounded_json
-from trainmaster.wire.manifest import SCRIPT
+from trainmaster.wire.manifest import MOST_RANKS, MOST_TENSORS, MOST_VALUES, SCRIPT
 
 from trainmaster_trainer.checkpoint import trees
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
@@ -28,9 +28,6 @@ from trainmaster_trainer.checkpoint.state import State
 
 OWN = "ranks"
 SHARED = "objects"
-_MOST_VALUES = 1_500_000  # of what one rank has of its own
-_MOST_OBJECTS = 200_000
-_MOST_RANKS = 1 << 20
 
 
 def packed(own: Mapping[str, Any]) -> Tensor:
@@ -48,7 +45,7 @@ def trees_of(state: State, rank: int) -> dict[str, Any]:
     found = dict(session["objects"])
     if any(tree is None for tree in found.values()):
         text = state.tensors[f"{OWN}/{rank}/json"].numpy().tobytes()
-        own = bounded_json.parse(text, _MOST_VALUES, _MOST_OBJECTS)
+        own = bounded_json.parse(text, MOST_VALUES, MOST_TENSORS)
         found = {name: own[name] if tree is None else tree for name, tree in found.items()}
     return found
 
@@ -63,7 +60,7 @@ def check_readable(state: State) -> None:
         ranks = state.scalars[SCRIPT]["ranks"]
         operator.index(state.scalars[SCRIPT]["total"])
         own = any(tree is None for tree in state.scalars[SCRIPT]["objects"].values())
-        for rank in range(min(ranks, _MOST_RANKS) if own else 1):
+        for rank in range(min(ranks, MOST_RANKS) if own else 1):
             for tree in trees_of(state, rank).values():
                 trees.read(tree, state.tensors, lambda tensor, *_: tensor)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:

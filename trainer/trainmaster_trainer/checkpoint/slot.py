@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 from trainmaster.wire import bounded_json, codec
 from trainmaster.wire.files import open_to_read
+from trainmaster.wire.manifest import MOST_RANKS
 
 from trainmaster_trainer.checkpoint.parts import Cut
 from trainmaster_trainer.checkpoint.pinned import copy_all, pin_for
@@ -48,7 +49,6 @@ _GIVEN = slice(48, 56)  # the mark of what another rank has given
 PAGE = 4096
 _MOST_TEXT = 1 << 26  # bytes of the layout, and of the scalars
 _MOST_STEP = 1 << 53
-_MOST_RANKS = 1 << 20
 _MOST_OWNER = 1 << 16  # bytes
 _POPULATE_WRITE = 23  # madvise(2): all pages of a mapping at once instead of by one fault each
 
@@ -221,7 +221,7 @@ def look(path: Path) -> Snapshot:
         owner = codec.from_plain(Owner, bounded_json.parse(layout.partition(b"\n")[0][:_MOST_OWNER], _MOST_OWNER, 1))
     except ValueError as error:
         raise SlotError(str(error)) from None
-    if not (0 <= owner.rank < owner.world_size <= _MOST_RANKS and 0 <= owner.part < owner.parts <= _MOST_RANKS):
+    if not (0 <= owner.rank < owner.world_size <= MOST_RANKS and 0 <= owner.part < owner.parts <= MOST_RANKS):
         raise SlotError("its rank or its part cannot be")
     if not (0 <= owner.attempt <= _MOST_STEP and 0 <= owner.dataset <= _MOST_STEP):
         raise SlotError("its attempt or its number of samples cannot be")

@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.wire import bounded_json
-from trainmaster.wire.manifest import DTYPES
+from trainmaster.wire.manifest import DTYPES, MOST_DIMENSIONS, MOST_TENSORS, MOST_VALUES
 
 from trainmaster_trainer.checkpoint.parts import Cut
 
 ALIGNED = 64
 _MOST_NUMBER = 1 << 50
-_MOST_DIMENSIONS = 64
-_MOST_VALUES = 1_500_000  # in the layout, and in the scalars
-_MOST_TENSORS = 200_000
 
 
 class SlotError(Exception):
@@ -43,10 +40,10 @@ def to_text(places: Mapping[str, TensorPlace]) -> bytes:
 def from_text(layout: bytes, scalars: bytes) -> tuple[dict[str, TensorPlace], dict[str, Any]]:
     """Parse layout and scalars. With thousands of tensors a general decoder would take most of a restart's time."""
     try:
-        plain: dict[str, Any] = bounded_json.parse(scalars, _MOST_VALUES, _MOST_TENSORS)
+        plain: dict[str, Any] = bounded_json.parse(scalars, MOST_VALUES, MOST_TENSORS)
         places = {
             name: TensorPlace(dtype, tuple(shape), start, Cut(*cut) if cut else None)
-            for name, (dtype, shape, start, cut) in bounded_json.parse(layout, _MOST_VALUES, _MOST_TENSORS).items()
+            for name, (dtype, shape, start, cut) in bounded_json.parse(layout, MOST_VALUES, MOST_TENSORS).items()
         }
         plain.items()
     except (TypeError, ValueError, AttributeError) as error:
@@ -56,7 +53,7 @@ def from_text(layout: bytes, scalars: bytes) -> tuple[dict[str, TensorPlace], di
         # None is negative, or beyond any file's size.
         is_possible = all(type(one) is int and 0 <= one <= _MOST_NUMBER for one in numbers) and (
             at.dtype in DTYPES
-            and len(at.shape) <= _MOST_DIMENSIONS
+            and len(at.shape) <= MOST_DIMENSIONS
             and at.start % ALIGNED == 0
             and math.prod(max(one, 1) for one in at.shape) <= _MOST_NUMBER
             and (cut is None or (cut.dimension < len(at.shape) and cut.begin + at.shape[cut.dimension] <= cut.length))

@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from trainmaster.wire.manifest import MODEL
 
 from trainmaster_trainer.checkpoint.soundness import Allowed
 
-MODEL = "model/"
+__all__ = ["MODEL"]
 OPTIMIZER = "optimizer/"
 ANOTHER_FOLDER = "another job, --workdir or storage.path, without resumeFrom"
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
