@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainmaster.conversion.source import ConversionError, ConversionNotes, Document, SourceObject
+from trainmaster.conversion.source import ConversionError, ConversionNotes, Document, SourceObject, compact
 from trainmaster.wire import torchrun
 
 COMMAND = "command"
@@ -134,6 +134,18 @@ def _add_processes(workers: Document, processes: int, notes: ConversionNotes) ->
             f"replicas was {workers['replicas']}, and is {workers['replicas'] * processes}",
         )
         workers["replicas"] *= processes
+
+
+def run_policy(policy: SourceObject) -> Document:
+    """Return what an object says of restarts and of the job's time, in the words of Kubernetes' own Job."""
+    made: Document = {}
+    if "backoffLimit" in policy:
+        made["failurePolicy"] = restarts(policy, "backoffLimit")
+    for name in ("activeDeadlineSeconds", "ttlSecondsAfterFinished"):
+        made |= compact([(name, policy.number(name))])
+    if policy.take("suspend") is True:
+        made["suspend"] = True
+    return made
 
 
 def restarts(policy: SourceObject, name: str) -> Document:

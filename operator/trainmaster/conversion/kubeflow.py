@@ -53,7 +53,10 @@ def convert(kind_name: str, spec: SourceObject) -> Document:
     roles = spec.part(kind.specs)
     if not roles:
         raise ConversionError(f"spec.{kind.specs} is missing: is this a {kind_name} of a version that has it?")
-    made = _run_policy(spec)
+    made: Document = {}
+    for policy in (spec.part("runPolicy"), spec):  # earlier versions have its fields in the spec itself
+        policy.leave(_POLICY)
+        made |= commands.run_policy(policy)
     made |= _elastic(spec.part("elasticPolicy"))
     launcher = _role(roles, "Launcher", "") if kind_name == "MPIJob" else None
     replicas, pod = _trainers(roles, kind)
@@ -111,20 +114,6 @@ def _role(roles: SourceObject, name: str, container: str) -> tuple[int, pod_temp
     count = role.number("replicas")
     role.leave({"restartPolicy": "has no counterpart: Trainmaster restarts training itself, by spec.failurePolicy"})
     return (1 if count is None else count), pod_templates.read(role.part("template"), container)
-
-
-def _run_policy(spec: SourceObject) -> Document:
-    """Return what runPolicy says; earlier versions have its fields in the spec itself."""
-    made: Document = {}
-    for policy in (spec.part("runPolicy"), spec):
-        policy.leave(_POLICY)
-        if "backoffLimit" in policy:
-            made["failurePolicy"] = commands.restarts(policy, "backoffLimit")
-        for name in ("activeDeadlineSeconds", "ttlSecondsAfterFinished"):
-            made |= compact([(name, policy.number(name))])
-        if policy.take("suspend") is True:
-            made["suspend"] = True
-    return made
 
 
 def _elastic(policy: SourceObject) -> Document:

@@ -67,12 +67,7 @@ def convert(spec: SourceObject) -> Document:
     workers |= compact([("env", [*workers.get("env", []), *variables])])
     training = compact([("framework", "Ray"), ("command", words), ("packages", packages)])
     made |= compact([("failurePolicy", told.get("failurePolicy"))])
-    if "backoffLimit" in spec:
-        made["failurePolicy"] = commands.restarts(spec, "backoffLimit")
-    for name in ("activeDeadlineSeconds", "ttlSecondsAfterFinished"):
-        made |= compact([(name, spec.number(name))])
-    if spec.take("suspend") is True:
-        made["suspend"] = True
+    made |= commands.run_policy(spec)
     return {"strategy": {"type": "AllReduce"}, "training": training, "workers": workers, **made}
 
 
