@@ -333,6 +333,14 @@ def test_a_line_of_torchrun_in_a_container_has_the_notes_of_a_bare_one(word: str
     assert good(with_gpus)["workers"]["gpus"] == 4
 
 
+@pytest.mark.parametrize("line", ["accelerate launch t.py", "deepspeed t.py"])
+def test_a_launcher_whose_work_the_agents_do_may_stay(line: str) -> None:
+    made = in_a_container(line)
+    assert good(made)["training"]["command"] == line.split()
+    assert not any("launcher" in note for note in told(made).values())
+    assert "launcher" in " ".join(told(in_a_container("horovodrun t.py")).values())
+
+
 def test_processes_in_a_container_that_its_gpus_do_not_fit() -> None:
     made = in_a_container("torchrun --nproc-per-node=8 t.py", resources={"limits": {"nvidia.com/gpu": 4}})
     assert "8 processes in each pod, which has 4 GPUs" in told(made)["--nproc-per-node"]

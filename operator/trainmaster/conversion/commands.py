@@ -117,8 +117,8 @@ def of_container(words: list[str], path: str, workers: Document, notes: Conversi
             "starts a launcher inside of a shell. Each rank would start it, with RANK and so on set: "
             "write what the launcher starts, as [python, train.py]",
         )
-    elif words[0] in ("accelerate", "deepspeed", "horovodrun"):
-        notes.add(path, f"{words[0]} is a launcher, and each rank would start it: write the script itself")
+    elif words[0] == "horovodrun":
+        notes.add(path, "horovodrun is a launcher, and each rank would start it: write the script itself")
     return words, {}
 
 
