@@ -38,11 +38,14 @@ def restored(
     All ranks call it together. `lacking`: which have none, but not all; `here`: what this one has; `mine` and `held`:
     the snapshots of the state that was chosen, here and as all ranks see them.
     """
+    # What ranks had alone is kept by their neighbours; where all is replicated, they had nothing alone.
     keepers = {one.carries: viewer for viewer, rows in reversed([*enumerate(held)]) for one in rows}
     replicated = any(one.replicated for rows in held for one in rows)
     lost = [rank for rank, lacks in enumerate(lacking) if lacks and not replicated]
     if not keepers.keys() >= {*lost}:
         return None
+
+    # What all ranks share comes from one that has it.
     holder, problem = lacking.index(False), ""
     base = here if here is not None and group.rank == holder else State()
     forms = {
@@ -59,11 +62,14 @@ def restored(
         group.broadcast_tensor(shared[name], holder)
     if here is None:
         here = State(shared, scalars)
+
+    # What a lost rank had alone comes from its neighbour: all get it, and that rank takes it.
     for rank in lost:
-        kept = [one.tensors[NEIGHBOUR] for one in mine if one.owner.carries == rank and group.rank == keepers[rank]]
-        length = group.broadcast(kept[0].numel() if kept else 0, keepers[rank])
+        keeper = keepers[rank]
+        kept = [one.tensors[NEIGHBOUR] for one in mine if one.owner.carries == rank and group.rank == keeper]
+        length = group.broadcast(kept[0].numel() if kept else 0, keeper)
         blob = kept[0] if kept else torch.empty(length, dtype=torch.uint8)
-        group.broadcast_tensor(blob, keepers[rank])
+        group.broadcast_tensor(blob, keeper)
         if group.rank == rank:
             try:
                 here = replace(here, tensors=joined(shared, blob, rank, allowed))
