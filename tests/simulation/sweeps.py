@@ -21,15 +21,18 @@ _WAYS_OF = {"orders": (BEFORE,), "event": (BEFORE,)}
 def in_turn(calls: Sequence[str]) -> Iterator[tuple[int, str]]:
     """One fault at each call: of the calls of a kind the first has the first fault, the second the next one.
 
-    Of orders or events that follow one another only the first and the last have one: nothing is written down between.
+    Of orders or events that follow one another one has it, as nothing is written down between: the first, and where
+    such calls come again, the last.
     """
     seen: Counter[str] = Counter()
+    runs: Counter[str] = Counter()
     for call, run in groupby(enumerate(calls, start=1), key=lambda numbered: numbered[1]):
         numbers = [number for number, _ in run]
         ways = _WAYS_OF.get(call, WAYS)
-        for number in sorted({numbers[0], numbers[-1]}) if call in _WAYS_OF else numbers:
+        for number in [numbers[-(runs[call] % 2)]] if call in _WAYS_OF else numbers:
             yield number, ways[seen[call] % len(ways)]
             seen[call] += 1
+        runs[call] += 1
 
 
 def every_way(calls: Sequence[str]) -> Iterator[tuple[int, str]]:

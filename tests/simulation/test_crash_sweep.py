@@ -2,6 +2,7 @@
 
 # ruff: noqa: S311  a seed that is known is the point
 
+import functools
 import itertools
 import multiprocessing
 import os
@@ -32,18 +33,27 @@ def test_there_are_forty_scenarios_and_more() -> None:
     assert sum(scenario.sweep for scenario in ALL) >= 40
 
 
+@functools.cache
+def _undisturbed(place: int) -> tuple[list[str], list[str], str]:
+    """Return the calls and the history of a scenario's life, and what is wrong with it: of the one at this place."""
+    scenario = ALL[place]
+    world = live(scenario, SEED)
+    found = problems(scenario, world)
+    return world.calls, world.watch.history, tell(scenario, world, found) if found else ""
+
+
 @scenarios
 def test_undisturbed_by_us_it_comes_to_its_end(scenario: Scenario) -> None:
-    world = live(scenario, SEED)
-    assert not problems(scenario, world), tell(scenario, world, problems(scenario, world))
-    assert live(scenario, SEED).watch.history == world.watch.history, "the same seed is the same life"
+    _, history, wrong = _undisturbed(ALL.index(scenario))
+    assert not wrong
+    assert live(scenario, SEED).watch.history == history, "the same seed is the same life"
 
 
 @scenarios
 @both_sweeps
 def test_dying_at_any_call_changes_nothing(scenario: Scenario, cores: Executor, moments: Moments) -> None:
     if scenario.sweep:
-        calls = live(scenario, SEED).calls
+        calls, *_ = _undisturbed(ALL.index(scenario))
         _judge(scenario, cores, [{number: way} for number, way in moments(calls)])
 
 
@@ -51,7 +61,7 @@ def test_dying_at_any_call_changes_nothing(scenario: Scenario, cores: Executor, 
 def test_dying_twice_changes_nothing(scenario: Scenario, cores: Executor) -> None:
     """At two moments that a seed has chosen; `make simulate FIRST=20000000` has more of them."""
     if scenario.sweep:
-        random, calls = Random(scenario.name), len(live(scenario, SEED).calls)
+        random, calls = Random(scenario.name), len(_undisturbed(ALL.index(scenario))[0])
         pairs = list(itertools.combinations(range(1, calls + 8), 2))
         chosen = random.sample(pairs, min(PAIRS, len(pairs)))
         _judge(scenario, cores, [{number: random.choice(WAYS) for number in pair} for pair in chosen])
