@@ -95,6 +95,6 @@ def test_a_script_that_spawns_processes_in_each_rank_gets_a_hint_where_that_is_p
 ) -> None:
     (tmp_path / "train.py").write_text(text)
     hint = spawning_hint_of(a_script("Torch").build(), tmp_path)
-    assert hint.startswith(f"train.py calls {call} in each of the 4 ranks" if call else "")
+    assert hint.startswith(f"train.py calls {call}: each of the 4 ranks starts" if call else "")
     assert bool(hint) == bool(call)
     assert spawning_hint_of(a_script("Torch").with_workers(1, gpus=1).build(), tmp_path) == ""

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.cli.spawning import spawns_always
 from trainmaster.wire.files import read_bounded
 from trainmaster.wire.frameworks import FRAMEWORKS, TORCH, is_led
 from trainmaster.wire.script_imports import named_by, of_script, other_frameworks
+from trainmaster.wire.spawning import EACH_STARTS, spawns_always
 
 _MOST_BYTES = 1 << 20
 _SERVES = re.compile(r"\bdistribute\.Server\(")
@@ -35,13 +35,7 @@ def spawning_hint_of(job: TrainingJob, folder: Path) -> str:
     script, _, text = _script(job, folder)
     ranks = job.spec.world_size if job.spec.training.framework == TORCH else 1
     spawns = spawns_always(text) if ranks > 1 else ""
-    if not spawns:
-        return ""
-    return (
-        f"{script} calls {spawns} in each of the {ranks} ranks, which would train a model each: the ranks are the "
-        "processes, so let it call the training function itself, with its place from RANK, LOCAL_RANK and WORLD_SIZE; "
-        "or set workers.replicas, and workers.gpus where there are any, to 1"
-    )
+    return f"{script} calls {spawns}: {EACH_STARTS.format(ranks)}" if spawns else ""
 
 
 def _script(job: TrainingJob, folder: Path) -> tuple[str, Path, str]:

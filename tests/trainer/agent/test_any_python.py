@@ -35,7 +35,8 @@ SPAWNING = """
 import torch.multiprocessing as mp
 if __name__ == "__main__":
     os.environ["RANK"] = os.environ["WORLD_SIZE"] = "7"
-    mp.start_processes(train, args=(3,), nprocs={processes}, start_method="{way}")
+    for _ in "1":  # not told before a step, as it is not plain
+        mp.start_processes(train, args=(3,), nprocs={processes}, start_method="{way}")
 """
 
 
@@ -124,6 +125,15 @@ def test_a_sitecustomize_of_the_users_own_runs_as_ever(run: Run, tmp_path: Path,
     _, said = run(*command, PYTHONPATH=str(mine))
     whole = f"PYTHONPATH {any_python.START_FOLDER}:"
     assert said == (alone.stdout + alone.stderr).replace("PYTHONPATH ", whole)
+
+
+def test_a_script_that_spawns_in_each_rank_is_told_at_its_start(run: Run, tmp_path: Path) -> None:
+    """Its processes may never take a step: torchrun's variables promise a store, and nobody serves one for them."""
+    (tmp_path / "train.py").write_text("from torch.multiprocessing import spawn\nspawn(print, nprocs=0)\nprint('on')")
+    said = run("python", "train.py", WORLD_SIZE="2")[1]
+    assert said.count("each of the 2 ranks starts training processes of its own") == 1
+    assert "on\n" in said
+    assert run("python", "train.py")[1] == "on\n"
 
 
 def test_a_python_that_obeys_no_variables_is_left_alone(run: Run, tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Refuse a script of several ranks that is plainly written for another framework, or starts a group in each of them.
 
-Each rank would train a model of its own, and end with 0 (docs/decisions/0202).
+Each rank would train a model of its own, and end with 0 (docs/decisions/0202). One that starts processes of its own in
+each is told so, and may go on (docs/decisions/0223).
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from pathlib import Path
@@ -14,8 +16,9 @@ from trainmaster.wire import torchrun
 from trainmaster.wire.frameworks import FRAMEWORKS, TORCH
 from trainmaster.wire.nested_launch import refuse_nested
 from trainmaster.wire.script_imports import other_frameworks
+from trainmaster.wire.spawning import EACH_STARTS, spawns_always
 
-from trainmaster_trainer.agent import command, main_module
+from trainmaster_trainer.agent import command, main_module, optimizer_steps
 from trainmaster_trainer.agent.main_module import BadConfigurationError
 
 _SHEBANG = re.compile(r"#! ?/\S*(/env )?\S*\b(ba|da|z|k)?sh\b")
@@ -38,6 +41,8 @@ def refuse(words: Sequence[str], framework: Optional[str], ranks: int) -> None:
     if ranks == 1 or invocation.kind == command.EXECUTE:
         return
     entries, folders = main_module.entries(invocation, ""), main_module.folders(invocation, "")
+    if framework is None:
+        _tell_of_spawned(entries, ranks)
     found, named = other_frameworks(entries, folders, framework), framework or TORCH
     if found:
         raise BadConfigurationError(
@@ -45,6 +50,15 @@ def refuse(words: Sequence[str], framework: Optional[str], ranks: int) -> None:
             f"processes would not train one model together; set it to {found[0]}, or import "
             f"{FRAMEWORKS[named].imports[0]} in the script if it does train by {named}"
         )
+
+
+def _tell_of_spawned(entries: Sequence[Path], ranks: int) -> None:
+    """Say where a script starts processes in each of the ranks: they may wait for one another and take no step."""
+    for path in entries:
+        with contextlib.suppress(OSError, KeyError):
+            text = path.read_bytes().decode(errors="replace")
+            if "multiprocessing" in text and spawns_always(text):
+                optimizer_steps.say_apart(EACH_STARTS.format(ranks))
 
 
 def _shell_script(name: str) -> str:

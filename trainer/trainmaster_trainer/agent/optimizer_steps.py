@@ -14,6 +14,7 @@ from typing import Any, Optional, Set
 
 from trainmaster.wire import names
 from trainmaster.wire.progress_page import ProgressFile
+from trainmaster.wire.spawning import EACH_STARTS
 
 from trainmaster_trainer import script_progress
 from trainmaster_trainer.agent import awaited_torch, rank_errors, stacks
@@ -23,12 +24,6 @@ _APART = (
     "optimizer steps are taken, and torch.distributed has no process group: each of the {} ranks trains a model of its "
     "own. Call torch.distributed.init_process_group() and train by DistributedDataParallel, FSDP or collectives; or "
     "set spec.workers.replicas, and spec.workers.gpus where there are any, to 1"
-)
-_EACH_STARTS = (
-    "each of the {} ranks starts training processes of its own, in a group apart from those of the other ranks: each "
-    "rank trains a model of its own. The ranks are the processes: let each call the training function itself, without "
-    "torch.multiprocessing.spawn, with its place from RANK, LOCAL_RANK and WORLD_SIZE; or set spec.workers.replicas, "
-    "and spec.workers.gpus where there are any, to 1"
 )
 
 
@@ -72,9 +67,8 @@ class Count:
 
 
 def _say_if_apart() -> None:
-    """Say, once in each rank, that the ranks of this job train a model each, where they plainly do."""
+    """Say that the ranks of this job train a model each, where they plainly do."""
     rank, _, ranks = os.environ.get(names.ENV_PLACE, "0/1").partition("/")
-    path = os.environ[names.ENV_PROGRESS_FILE]
     distributed = sys.modules["torch.distributed"]
     if int(ranks) == 1 or not distributed.is_available():
         return
@@ -84,12 +78,17 @@ def _say_if_apart() -> None:
         rpc = sys.modules.get("torch.distributed.rpc")
         is_apart, text = group is None and (rpc is None or not rpc._is_current_rpc_agent_set()), _APART  # noqa: SLF001
     else:  # it may help the rank's process, which trains itself
-        helps = ProgressFile(path).writer == os.getppid()
-        is_apart, text = not helps and group != (int(rank), int(ranks)), _EACH_STARTS
+        helps = ProgressFile(os.environ[names.ENV_PROGRESS_FILE]).writer == os.getppid()
+        is_apart, text = not helps and group != (int(rank), int(ranks)), EACH_STARTS
     if is_apart:
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(f"{path}.apart", os.O_CREAT | os.O_EXCL))
-            rank_errors.say(f"trainmaster: {text.format(ranks)}")
+        say_apart(text.format(ranks))
+
+
+def say_apart(text: str) -> None:
+    """Say that the ranks train a model each, once in each rank, whichever of its processes finds it first."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(f"{os.environ[names.ENV_PROGRESS_FILE]}.apart", os.O_CREAT | os.O_EXCL))
+        rank_errors.say(f"trainmaster: {text}")
 
 
 def _own_count(optimizer: Any) -> Optional[int]:
