@@ -33,6 +33,7 @@ def test_a_signal_saves_and_ends_and_the_run_can_go_on(command: Command, number:
     stopped = command.status
     assert stopped == command.seen[-1]
     assert stopped["checkpoint"]["step"] >= 25
+    assert stopped["progress"]["step"] == stopped["checkpoint"]["step"]
     assert f"--workdir {command.workdir}" in command.stderr
     if number == signal.SIGINT:  # going on is the same after each
         assert command.start(a_job(arguments=HELD)).end() == 0

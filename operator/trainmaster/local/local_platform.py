@@ -71,7 +71,7 @@ class LocalPlatform:
         self._listeners = listeners
         self._places: dict[str, _Place] = {}
         self._refused: dict[str, observed.Obstacle] = {}  # replicas that can never be started, by name
-        self._past: list[Heartbeat] = []  # the last heartbeats of replicas that have ended
+        self._past: list[observed.Replica] = []  # replicas that have ended, with their last heartbeats
         self._ending: set[asyncio.Task[None]] = set()
         self._status_kept = True
 
@@ -126,7 +126,13 @@ class LocalPlatform:
     def heartbeats(self) -> list[Heartbeat]:
         """Return the last heartbeat of every agent of this run, also of those that have ended."""
         told = (self.intake.heartbeat(place.replica.uid) for place in self._places.values())
-        return [*self._past, *(heartbeat for heartbeat in told if heartbeat)]
+        past = (replica.heartbeat for replica in self._past)
+        return [heartbeat for heartbeat in (*past, *told) if heartbeat]
+
+    @property
+    def past(self) -> observed.Observed:
+        """Return the replicas of this run that have ended, as they were heard last."""
+        return observed.Observed(tuple(self._past))
 
     async def agents_gone(self) -> None:
         """Wait until the agents have exited, as ordered, but not for long for one that does not say that it leaves.
@@ -199,8 +205,7 @@ class LocalPlatform:
 
     async def _end(self, name: str, place: _Place) -> None:
         await processes.stop(place.agent, grace_seconds() + _SLACK_SECONDS)
-        heartbeat = self.intake.heartbeat(place.replica.uid)
-        self._past += [heartbeat] if heartbeat else []
+        self._past.append(self.intake.heard(place.replica))
         self._places.pop(name, None)
         self.intake.forget(place.replica.uid)
         self._listeners.on_change()

@@ -111,7 +111,8 @@ class Session:
             checkpoint = self._newest_checkpoint()
             where = f"at step {checkpoint.step}" if checkpoint else "before its first checkpoint"
             message = f"Stopped {where}; another run in the same folder goes on from there."
-            status = dataclasses.replace(status, checkpoint=checkpoint, message=message)
+            reached = progress(look(platform.job, platform.past, now()), status)  # as the ranks said when they left
+            status = dataclasses.replace(status, checkpoint=checkpoint, progress=reached, message=message)
             await platform.write_status(platform.job, status)
         costs = fault_option.costs(platform.site.armed, status)
         return RunOutcome(status, stopped, cause_of(status, platform.heartbeats(), self._workdir.logs), costs)

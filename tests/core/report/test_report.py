@@ -7,6 +7,7 @@ import pytest
 from trainmaster.api.job_states import Phase
 from trainmaster.api.status import Condition, Waiting
 from trainmaster.core import figures
+from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import CheckpointRecord, RankProgress
 
 from tests.builders import NOON, a_death, a_heartbeat, evicted, finished, pending, saying
@@ -105,6 +106,21 @@ def test_a_job_that_fails_shows_the_last_step_that_was_taken() -> None:
     at_step(stage, 20)
     stage.rank_dies("worker-0", a_death(step=20, signal=None, exit_code=78))
     assert stage.status.phase == "Failed"
+    assert stage.status.progress
+    assert (stage.status.progress.step, stage.status.progress.loss) == (20, 0.05)
+
+
+def test_a_job_that_is_suspended_shows_the_step_that_its_ranks_have_saved() -> None:
+    """They train on until they are asked to leave, and save then."""
+    stage = a_running_group(workers=1, step=1)
+    ((name, replica),) = stage.replicas.items()
+    stage.respec(suspend=True)
+    assert replica.heartbeat
+    leaving = dataclasses.replace(replica.heartbeat, state=AgentState.LEAVING)
+    stage.replicas[name] = dataclasses.replace(replica, heartbeat=leaving, deleting=True)
+    at_step(stage, 20)
+    stage.settle().wait(30)
+    assert stage.status.phase == "Suspended"
     assert stage.status.progress
     assert (stage.status.progress.step, stage.status.progress.loss) == (20, 0.05)
 

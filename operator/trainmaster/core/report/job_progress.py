@@ -3,6 +3,7 @@
 import dataclasses
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import CodeStatus, JobProgress, TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.report import waits
@@ -19,6 +20,10 @@ def progress(facts: Facts, status: TrainingJobStatus) -> JobProgress:
     if status.finished:  # the last word of those whose end is the job's
         speaking += facts.at_attempt(AgentState.FAILED)
     beats = [slot.heartbeat for slot in speaking if slot.heartbeat and slot.role == names.WORKER]
+    if status.phase == Phase.SUSPENDED:  # their pods are being deleted, and the next attempt has its number already
+        told = [slot.replica.heartbeat for slot in facts.slots if slot.replica and slot.role == names.WORKER]
+        last = status.attempt - 1
+        beats += [one for one in told if one and one.state == AgentState.LEAVING and one.attempt >= last]
     ranks = sorted(facts.regime.heard([rank for beat in beats for rank in beat.ranks]), key=lambda rank: rank.rank)
     total = training.steps  # else as the ranks say, in this attempt or before
     if total is None:
