@@ -293,6 +293,16 @@ def test_steps_of_this_try_are_counted_not_those_before() -> None:
     assert rank.after_pause, "no step has ended since the save"
 
 
+@pytest.mark.parametrize(("resumed", "steps"), [(0, 6), (4, 2), (6, 0), (-1, 0)])
+@pytest.mark.parametrize("before", [ProgressPage(), None], ids=["while it loaded", "never"])
+def test_steps_that_a_rank_took_before_it_was_looked_at_count(
+    before: ProgressPage | None, resumed: int, steps: int
+) -> None:
+    """Quick ones, before a hang: it is no first step then, which may take ten minutes."""
+    rank = hangs.seen(None, 0, before, False, 0.0) if before else None
+    assert hangs.seen(rank, 0, replace_page(page(6), resumed), False, 1.0).steps == steps
+
+
 def replace_page(one: ProgressPage, resumed: int) -> ProgressPage:
     return one._replace(resumed_step=resumed)
 

@@ -50,6 +50,7 @@ _SLOW = (stacks.SAVING, stacks.COMPILING)
 _NO_FAULT = (*_SLOW, stacks.WAITING)
 _NEVER = float("-inf")
 _RANKING = {STOPPED: 0, stacks.OUTSIDE: 1, stacks.UNKNOWN: 2, stacks.WAITING: 3}
+_LOADING = "load"
 _IN_A_STEP = "train"
 _EVALUATING = "evaluate"
 
@@ -130,11 +131,12 @@ def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, 
     """Return the rank after another look at its page and its process."""
     since = (before.stopped if before is not None and before.stopped is not None else now) if stopped else None
     if before is None:
-        return Quiet(rank, page, now, since, entered=now)
+        return Quiet(rank, page, now, since, _taken(page), entered=now)
     # Nothing was written to the page in between.
     if (page.updated, page.step, page.phase) == (before.page.updated, before.page.step, before.page.phase):
         return replace(before, stopped=since)
-    ended = max(0, page.step - before.page.step) if before.page.phase != "load" else 0  # it may resume at any step
+    # It may resume at any step, and take some, between two looks.
+    ended = _taken(page) if before.page.phase == _LOADING else max(0, page.step - before.page.step)
     pause = page.phase != _IN_A_STEP or (before.after_pause and not ended)
     entered, longest = before.entered, max(before.longest, now - before.since if before.page.tried else 0.0)
     if page.phase != before.page.phase:
@@ -143,6 +145,11 @@ def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, 
         before, page=page, since=now, stopped=since, steps=before.steps + ended, after_pause=pause, entered=entered,
         longest=longest,
     )  # fmt: skip
+
+
+def _taken(page: ProgressPage) -> int:
+    """Return how many steps a rank has taken in this try, as far as it says from which one it went on."""
+    return max(0, page.step - page.resumed_step) if page.resumed_step >= 0 and page.phase != _LOADING else 0
 
 
 def evaluated(before: Optional[Quiet], page: ProgressPage, now: float) -> float:
