@@ -87,7 +87,8 @@ def test_the_agent_starts_and_the_ranks_have_the_users_variables(
     (world,) = witness.wait(what="world")
     intake.wait_state(AgentState.FINISHED, 1, W0)
     given = world["environment"]
-    assert {name: given[name] for name in mine} == {**mine, "PYTHONPATH": f"{library}{os.pathsep}{path}"}
+    ours = f"{library / 'trainmaster_trainer/agent/python_start'}{os.pathsep}{library}"  # the first: decision 0223
+    assert {name: given[name] for name in mine} == {**mine, "PYTHONPATH": f"{ours}{os.pathsep}{path}"}
     assert [name for name in given if name.startswith(names.ENV_OF_THE_USER)] == []
     assert names.ENV_FAULTS not in given
 
