@@ -20,7 +20,7 @@ from trainmaster.wire.frameworks import FRAMEWORKS, TORCH
 
 _MOST_FILES = 50
 _MOST_BYTES = 1 << 18  # of one file
-_KNOWN = frozenset(name for traits in FRAMEWORKS.values() for name in traits.imports)
+KNOWN = frozenset(name for traits in FRAMEWORKS.values() for name in traits.imports)
 # Packages that bring numbers, tables, pictures, files and words, and no group of processes. Others may bring one.
 _PLAIN = frozenset(
     (
@@ -74,11 +74,11 @@ def of_script(entries: Sequence[Path], folders: Sequence[str]) -> Imports:
     read: Dict[Path, _ScriptFile] = {}
     sure = _reached(entries, own, read, lambda file: file.certain)
     every = _reached(entries, own, read, lambda file: file.possible)
-    unknown = every - _KNOWN - _PLAIN - _standard_library()
+    unknown = every - KNOWN - _PLAIN - _standard_library()
     named = {name for file in read.values() for name in file.named}
     return Imports(
-        certain=frozenset(sure & _KNOWN),
-        possible=frozenset((every | named) & _KNOWN),
+        certain=frozenset(sure & KNOWN),
+        possible=frozenset((every | named) & KNOWN),
         is_clear=not unknown and 0 < len(read) < _MOST_FILES and all(file.is_clear for file in read.values()),
     )
 
@@ -159,7 +159,7 @@ def _modules(name: str, importer: Path, folders: Sequence[Path]) -> Optional[Lis
             path = place.joinpath(*parts[: count + 1])
             found += [one for one in (path / "__init__.py", path.with_name(f"{parts[count]}.py")) if one.is_file()]
             # A folder of data may have a library's name, and does not take its place.
-            is_users = is_users or bool(found) or (path.is_dir() and parts[0] not in _KNOWN)
+            is_users = is_users or bool(found) or (path.is_dir() and parts[0] not in KNOWN)
     return found if is_users else None
 
 

@@ -91,6 +91,27 @@ def test_programs_of_a_shell_in_any_environment_are_counted_one_after_another(
     assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 8, 9]
 
 
+ACTIVE = {"VIRTUAL_ENV": True, "CONDA_PREFIX": True, "CONDA_PREFIX CONDA_DEFAULT_ENV": False, "": False}
+
+
+def test_python_is_that_of_an_active_environment_and_torchrun_of_its_own(
+    run: Run, tmp_path: Path, foreign: Path
+) -> None:
+    """What conda activates in every shell, `base`, is not meant, nor is what PATH alone names."""
+    (tmp_path / "train.py").write_text("import sys\nprint('by', sys.prefix)\n")
+    (foreign.parent / "torchrun").touch(mode=0o755)
+    theirs = str(foreign.parents[1])
+    none = dict.fromkeys(("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"), "")
+    path = f"{foreign.parent}:{os.environ['PATH']}"
+    for active, is_meant in ACTIVE.items():
+        values = {name: "base" if name == "CONDA_DEFAULT_ENV" else theirs for name in active.split()}
+        for words in ("python", "python3 -m torch.distributed.run"):
+            _, said = run(*words.split(), "train.py", **{**none, **values, "PATH": path})
+            assert f"by {theirs if is_meant else sys.prefix}\n" in said, (active, words)
+    for words in ("torchrun", f"{foreign} -m torch.distributed.run"):
+        assert f"by {theirs}\n" in run(*words.split(), "train.py", **{**none, "PATH": path})[1]
+
+
 @pytest.mark.parametrize(("way", "ranks", "told"), [("spawn", 1, 0), ("fork", 2, 1)])
 def test_processes_of_torch_multiprocessing_are_counted_and_of_several_ranks_said_to_be_apart(
     run: Run, tmp_path: Path, way: str, ranks: int, told: int

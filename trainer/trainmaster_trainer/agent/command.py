@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Sequence, Tuple
 
-from trainmaster.wire import launcher_line, launchers, torchrun
+from trainmaster.wire import launcher_line, launchers, script_imports, torchrun
 
 from trainmaster_trainer.agent import new_interpreter
 
@@ -50,18 +50,14 @@ def parse(command: Sequence[str], interpreter: str) -> Invocation:
         torchrun.CommandError: it is one of torchrun's that cannot be carried out.
     """
     name = command[0]
-    base, is_python = Path(name).name, launcher_line.is_python(name)
-    launch = launchers.launched(command)
-    if launch is not None and launch.launcher != "torchrun":
-        return _as_python(launch, name, interpreter)
-    if launch is not None and not is_python:
-        return _started(launch)
-    if not is_python or ("." in base and base != _VERSION and os.sep not in name):
-        return Invocation(EXECUTE, name, tuple(command))
-    if os.sep not in name:
-        name = interpreter
-    if name != interpreter:
-        return Invocation(EXECUTE, name, tuple(command))
+    launch, python = launchers.launched(command), python_of(command[0], interpreter)
+    if launch is not None and (launch.launcher != "torchrun" or python != interpreter):
+        return _as_python(launch, python, interpreter)
+    if not launcher_line.is_python(name):
+        return Invocation(EXECUTE, name, tuple(command)) if launch is None else _started(launch)
+    if python != interpreter:
+        note = "" if python == name else f"{name} is {python}, of the environment that is active here"
+        return Invocation(EXECUTE, python, (python, *command[1:]), note=note)
     return _python(command, interpreter, launch)
 
 
@@ -94,9 +90,8 @@ def _note(launch: torchrun.Launch) -> str:
     return _NOTE.format(launch.launcher) + counted
 
 
-def _as_python(launch: torchrun.Launch, word: str, interpreter: str) -> Invocation:
-    """Return what deepspeed or accelerate would start, by the Python that the launcher belongs to."""
-    python = python_of(word, interpreter)
+def _as_python(launch: torchrun.Launch, python: str, interpreter: str) -> Invocation:
+    """Return what a launcher would start, by the Python that it belongs to."""
     if launch.words:
         again = new_interpreter.command((), None) if python == interpreter else []
         words = (python, str(_ACCELERATE), json.dumps(again), *launch.words)
@@ -108,9 +103,27 @@ def _as_python(launch: torchrun.Launch, word: str, interpreter: str) -> Invocati
 
 
 def python_of(word: str, interpreter: str) -> str:
-    """Return the Python of the environment that a launcher is installed in; ours where it is not found."""
-    if launcher_line.is_python(word):
-        return word if os.sep in word else interpreter
+    """Return the Python that a command's first word means; `interpreter`, which is ours, where it means none.
+
+    `python` is that of an active environment, and a launcher's the one beside it.
+    """
+    named = launcher_line.is_python(word)
+    if named and (os.sep in word or ("." in word and word != _VERSION)):
+        return word
     found = shutil.which(word)
-    beside = Path(found).with_name("python") if found else None
-    return str(beside) if beside is not None and beside.exists() else interpreter
+    python = Path(found).with_name(word if named else "python") if found else Path(interpreter)
+    is_ours = python.parent == Path(interpreter).parent or not python.exists()
+    return interpreter if is_ours or (named and not _is_activated(python)) else str(python)
+
+
+def _is_activated(python: Path) -> bool:
+    """Return whether it is of an environment that somebody has activated to train in: one that has a framework.
+
+    conda activates its base environment in every shell, which says nothing.
+    """
+    active = {os.environ.get("VIRTUAL_ENV")}
+    if os.environ.get("CONDA_DEFAULT_ENV") != "base":
+        active.add(os.environ.get("CONDA_PREFIX"))
+    environment = python.parents[1]
+    installed = environment.glob("lib/python3*/site-packages/*") if str(environment) in active else ()
+    return any(path.stem in script_imports.KNOWN for path in installed)

@@ -119,9 +119,6 @@ def position_of(plan: TrainingPlan, roster: Roster, environment: Mapping[str, st
 
 def interpreter_of(command: Sequence[str]) -> str:
     """Return the Python that a command names by its path, ours where that runs it, else the first in PATH."""
-    first, line = command[0], launcher_line.read(command)
-    if line is not None and line.launcher != "torchrun":
-        return python_of(first, sys.executable)
-    if Path(first).name.startswith("python"):
-        return first if "/" in first else sys.executable
-    return sys.executable if line is not None else shutil.which("python3") or sys.executable
+    if launcher_line.is_python(command[0]) or launcher_line.read(command) is not None:
+        return python_of(command[0], sys.executable)
+    return shutil.which("python3") or sys.executable
