@@ -38,6 +38,10 @@ gc.disable()
 # As our agent has it, for ranks that tests start without one: torch asks a name server for each address.
 os.environ.setdefault("RES_OPTIONS", names.RESOLVER_OPTIONS)
 
+# Whoever runs the tests may have activated another environment, by whose Python scripts would run (0224).
+for _active in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+    os.environ.pop(_active, None)
+
 HERE = Path(__file__).parent
 TURNS = ("onebox", "local", "cluster", "xla", "frameworks", "simulation", "trainer", "quick")
 """Groups in the order in which a free process takes them: the longest first, and what waits beside what computes."""
