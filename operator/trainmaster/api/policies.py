@@ -119,11 +119,12 @@ class FailurePolicy(Model):
 up again; of a script of one's own (`command`), a day of running does, too."""
     hang_seconds: IntOrText = "auto"
     """Restart when no step has ended for so many seconds; auto is to learn the limit from the job's own step times. \
-Saving, loading and the first evaluation may take an hour, or so many seconds where that is more; a later evaluation \
-five times as long as any before, and at least so many seconds (auto: 10 minutes); a batch of an evaluation no longer \
-than a step, or five times as long as any before (auto: at least a minute). A script of one's own (`command`) \
-does not say when it does so: with auto, a rank in its own code has half an hour, and a minute where all ranks wait \
-for one another. Where it takes no steps that are known, only ranks that are stopped (SIGSTOP) are noticed."""
+Saving, loading and the first evaluation may take an hour, the first step after each start 10 minutes, or so many \
+seconds where that is more; a later evaluation five times as long as any before, and at least so many seconds (auto: \
+10 minutes); a batch of an evaluation no longer than a step, or five times as long as any before (auto: at least a \
+minute). A script of one's own (`command`) does not say when it does so: with auto, a rank in its own code has half an \
+hour, and a minute where all ranks wait for one another. Where it takes no steps that are known, only ranks that are \
+stopped (SIGSTOP) are noticed."""
     evaluation_seconds: Annotated[Int, Field(ge=1, le=86_400)] | None = None
     """Restart when an evaluation tells nothing for so many seconds, the first one too: while it opens its samples, in \
 the task's own `evaluate()`, and where ranks wait for its figures. Batches of samples are looked at one by one, as \
