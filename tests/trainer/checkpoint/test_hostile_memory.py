@@ -6,7 +6,7 @@ import json
 import math
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -161,17 +161,25 @@ def test_an_owner_of_any_values_is_refused_or_possible(
         assert 0 <= seen.part < seen.parts <= 1 << 20
 
 
-HUGE: dict[str, Any] = {
-    "layout_of_lists": (codec.to_plain(OWNER), b"[" + b"[]," * (20 << 20) + b"1]"),
-    "layout_of_rows": (codec.to_plain(OWNER), b'{"a":[' + b"{}," * (20 << 20) + b"1]}"),
-    "layout_deep": (codec.to_plain(OWNER), b"[" * (60 << 20)),
-    "owner_deep": (b'{"a":' * (10 << 20), {}),
-    "owner_long": (b'{"job":"' + b"x" * (60 << 20) + b'"}', {}),
-    "many_dimensions": (codec.to_plain(OWNER), {"a": ["float32", [1 << 50] * 100_000, 0, None]}),
-    "many_of_one": (codec.to_plain(OWNER), {"a": ["float32", [1] * 100_000, 0, None]}),
-    "many_parts": ({**codec.to_plain(OWNER), "parts": 10**12}, {}),
-    "empty_and_huge": (codec.to_plain(OWNER), {"a": ["float32", [0, 1 << 50, 1 << 50], 0, None]}),
-    "beyond_the_file": (codec.to_plain(OWNER), {"a": ["float32", [1 << 40], 0, None]}),
+# Made where they are used: hundreds of megabytes, which each process that collects tests would hold.
+HUGE: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "layout_of_lists": lambda: (codec.to_plain(OWNER), b"[" + b"[]," * (20 << 20) + b"1]"),
+    "layout_of_rows": lambda: (codec.to_plain(OWNER), b'{"a":[' + b"{}," * (20 << 20) + b"1]}"),
+    "layout_deep": lambda: (codec.to_plain(OWNER), b"[" * (60 << 20)),
+    "owner_deep": lambda: (b'{"a":' * (10 << 20), {}),
+    "owner_long": lambda: (b'{"job":"' + b"x" * (60 << 20) + b'"}', {}),
+    "many_dimensions": lambda: (codec.to_plain(OWNER), {"a": ["float32", [1 << 50] * 100_000, 0, None]}),
+    "many_of_one": lambda: (codec.to_plain(OWNER), {"a": ["float32", [1] * 100_000, 0, None]}),
+    "many_parts": lambda: ({**codec.to_plain(OWNER), "parts": 10**12}, {}),
+    "empty_and_huge": lambda: (codec.to_plain(OWNER), {"a": ["float32", [0, 1 << 50, 1 << 50], 0, None]}),
+    "beyond_the_file": lambda: (codec.to_plain(OWNER), {"a": ["float32", [1 << 40], 0, None]}),
+}
+NO_SCALARS: dict[str, Callable[[], bytes]] = {
+    "deep": lambda: b"[" * (60 << 20),
+    "objects": lambda: b"[" + b"{}," * (20 << 20) + b"1]",
+    "a list": lambda: b"[1]",
+    "nothing": lambda: b"",
+    "no text": lambda: b"\xff",
 }
 
 
@@ -188,16 +196,16 @@ def little_memory() -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", HUGE)
 def test_a_huge_layout_is_refused_in_little_memory(tmp_path: Path, kind: str) -> None:
-    owner, layout = HUGE[kind]
+    owner, layout = HUGE[kind]()
     (tmp_path / "slot").write_bytes(signed(owner, layout, b"", b"{}"))
     with little_memory(), pytest.raises(SlotError):
         look(tmp_path / "slot").load()
 
 
-@pytest.mark.parametrize("scalars", [b"[" * (60 << 20), b"[" + b"{}," * (20 << 20) + b"1]", b"[1]", b"", b"\xff"])
-def test_scalars_that_are_none_are_refused_in_little_memory(tmp_path: Path, whole: bytes, scalars: bytes) -> None:
+@pytest.mark.parametrize("kind", NO_SCALARS)
+def test_scalars_that_are_none_are_refused_in_little_memory(tmp_path: Path, whole: bytes, kind: str) -> None:
     owner, layout, tensors = parts_of(whole)
-    (tmp_path / "slot").write_bytes(signed(owner, layout, tensors, scalars))
+    (tmp_path / "slot").write_bytes(signed(owner, layout, tensors, NO_SCALARS[kind]()))
     with little_memory(), pytest.raises(SlotError):
         look(tmp_path / "slot").load()
 
