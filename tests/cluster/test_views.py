@@ -95,6 +95,10 @@ def test_without_a_cluster_a_run_is_plotted_and_another_name_says_what_is_missin
     code, _, err = run("plot", "digits-2")
     assert code == 3
     assert "digits-2 is no run here, and of a cluster: the kubeconfig" in err
+    newest = Path(".trainmaster/digits-2-20261127-101500")
+    newest.mkdir()
+    assert f"digits-2 is a job whose newest run here is {newest}, and of a cluster: " in run("plot", "digits-2")[2]
+    newest.rmdir()
     Path("digits-2").mkdir()
     assert "digits-2 is a folder without a run's status.json, and of a cluster: " in run("plot", "digits-2")[2]
     Path("digits-3").touch()

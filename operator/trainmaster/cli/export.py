@@ -8,17 +8,15 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.cli.run import DEFAULT_FOLDER
+from trainmaster.cli.targets import HOME, runs_of_job
 from trainmaster.cli.terminal import complain
 
 EXIT_INVALID = 2
 _OF_TORCH = (".pt", ".pth", ".bin", ".ckpt")  # endings that people give to what torch.load reads
-_RUN = r"(-\d{8}-\d{6}(-\d+)?)?"  # after a job's name, in the name of the folder of a run (local/workdir.py)
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -80,8 +78,7 @@ def find(wanted: ExportRequest) -> ExportSource:
     path = Path(wanted.what)
     if path.is_dir():
         return ExportSource(str(_home(path)))
-    runs = sorted(_runs(wanted.what), key=lambda folder: folder.stat().st_mtime, reverse=True)
-    saved = next((run for run in runs if any(_home(run).glob("step-*"))), None)
+    saved = next((run for run in runs_of_job(wanted.what) if any(_home(run).glob("step-*"))), None)
     if saved is not None:
         return ExportSource(str(_home(saved)))
     if not _NAME.fullmatch(wanted.what):
@@ -94,17 +91,11 @@ def _home(folder: Path) -> Path:
     return inner if inner.is_dir() else folder
 
 
-def _runs(name: str) -> Iterator[Path]:
-    """Yield the folders of local runs of a job, without those of one whose name only begins like it."""
-    if DEFAULT_FOLDER.is_dir():
-        yield from (one for one in DEFAULT_FOLDER.iterdir() if re.fullmatch(re.escape(name) + _RUN, one.name))
-
-
 def _on_cluster(wanted: ExportRequest) -> ExportSource:
     """Return where a job on a cluster keeps its checkpoints, if that can be reached from here."""
     from trainmaster.cluster.access import Access, AccessError  # noqa: PLC0415 (it loads the Kubernetes client)
 
-    nothing = f"no run of {wanted.what} with a checkpoint lies in {DEFAULT_FOLDER}/ here"
+    nothing = f"no run of {wanted.what} with a checkpoint lies in {HOME}/ here"
     try:
         document = Access(wanted.context, wanted.namespace).job(wanted.what)
         job = TrainingJob.parse(document)

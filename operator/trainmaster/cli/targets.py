@@ -5,6 +5,7 @@ A name is a run's if it is a folder of a run, or of one in .trainmaster/; else i
 """
 
 import argparse
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from trainmaster.cluster.access import AccessError  # it loads the Kubernetes client
 
 HOME = Path(".trainmaster")
+_RUN = r"(-\d{8}-\d{6}(-\d+)?)?"  # after a job's name, in the name of the folder of a run (local/workdir.py)
 
 Document = dict[str, Any]
 
@@ -80,12 +82,21 @@ def local_runs() -> Iterator[LocalRun]:
         yield from (LocalRun(folder) for folder in sorted(HOME.iterdir()) if (folder / "status.json").is_file())
 
 
+def runs_of_job(name: str) -> list[Path]:
+    """Return the folders of the job's runs in .trainmaster/, newest first, of no job whose name only begins so."""
+    entries = HOME.iterdir() if HOME.is_dir() else ()
+    found = (one for one in entries if re.fullmatch(re.escape(name) + _RUN, one.name))
+    return sorted(found, key=lambda folder: folder.stat().st_mtime, reverse=True)
+
+
 def not_here(name: str, options: argparse.Namespace) -> str:
     """Return how a sentence begins on what a cluster says of a name that no run here has."""
     if options.context or options.namespace:
         return ""
-    what = "no run here"
-    if name and Path(name).exists():
+    what, runs = "no run here", runs_of_job(name) if name else []
+    if runs:
+        what = f"a job whose newest run here is {runs[0]}"
+    elif name and Path(name).exists():
         what = "a folder without a run's status.json" if Path(name).is_dir() else "a file, and not the folder of a run"
     return f"{name or 'an empty word'} is {what}, and of a cluster: "
 
