@@ -253,10 +253,10 @@ def _run_plan(plan: TrainingPlan) -> Any:
         invocation = _as_launched(invocation, invocation.launch)
     if invocation.unbuffered:
         _open_streams(unbuffered=True)
+    any_python.prepare(os.environ, int(os.environ["WORLD_SIZE"]) if plan.framework is None else 1)
     _note_imports(without=invocation.target if invocation.kind == command.MODULE else "")
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = [*words] if invocation.launch is None else _as_torchrun_starts(invocation)
-    any_python.prepare(os.environ, int(os.environ["WORLD_SIZE"]) if plan.framework is None else 1)
     if invocation.kind != command.EXECUTE:
         optimizer_steps.count()
     return _RUNNERS[invocation.kind](invocation)
