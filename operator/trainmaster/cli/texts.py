@@ -101,13 +101,13 @@ def trained(status: TrainingJobStatus) -> dict[str, str]:
 
 def restart_line(record: RestartRecord) -> str:
     """Return when a failure happened, what failed, and what it cost."""
-    cost = []
+    cost, is_end = [], record.decision != RestartDecision.RESTART
     if record.steps_lost:
-        cost.append(f"{count(record.steps_lost, 'step')} to train again")
+        cost.append(f"{count(record.steps_lost, 'step')} {'not kept' if is_end else 'to train again'}")
     if record.seconds_lost is not None:
         cost.append(f"{record.seconds_lost:.2g} s lost")
     told = f"{record.time.astimezone():%H:%M:%S}  {record.replica} at step {record.step}: {record.exit}"
-    return ", ".join([told, *cost]) + ("" if record.decision == RestartDecision.RESTART else " (the end)")
+    return ", ".join([told, *cost]) + (" (the end)" if is_end else "")
 
 
 def count(number: int, noun: str) -> str:
