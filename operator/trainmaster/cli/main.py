@@ -7,7 +7,6 @@ has even read the YAML.
 import argparse
 import contextlib
 import errno
-import gc
 import os
 import re
 import sys
@@ -22,8 +21,6 @@ from trainmaster.cli.terminal import complain
 from trainmaster.wire.printable import printable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-# Python looks for garbage after 700 new objects. What imports make stays, and the look takes a tenth of a start.
-_GARBAGE = 20_000
 EPILOG = (
     "Exit codes: 0 good, 1 the job failed, 2 not a valid job, folder or command line, 3 the cluster cannot be reached "
     "or refuses, 4 the time of --timeout is up, 130 stopped by Ctrl-C."
@@ -33,7 +30,6 @@ EPILOG = (
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run the command, and return its exit code."""
     standard_streams.prepare()
-    gc.set_threshold(_GARBAGE)
     words = sys.argv[1:] if arguments is None else arguments
     options = _parser(run_alone=words[:1] == ["run"]).parse_args(words)
     command: Callable[[argparse.Namespace], int] = options.command
