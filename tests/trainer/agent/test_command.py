@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainmaster.wire.torchrun import CommandError
-from trainmaster_trainer.agent import foreign_script
+from trainmaster_trainer.agent import foreign_script, main_module
 from trainmaster_trainer.agent.command import EXECUTE, MODULE, SCRIPT, parse
 
 ME = "/venv/bin/python3"
@@ -78,3 +78,19 @@ def test_a_shells_script_is_read_for_launchers(tmp_path: Path, monkeypatch: pyte
             foreign_script.refuse(words, None, 2)
         foreign_script.refuse(words, None, 1)
     foreign_script.refuse(["ls"], None, 2)
+
+
+@pytest.mark.parametrize("line", ["torchrun train.py", "python train.py", "python -m torch.distributed.run train.py"])
+def test_a_script_of_another_framework_is_refused_in_whichever_environment_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for program in ("python", "torchrun"):
+        (tmp_path / "bin" / program).touch(mode=0o755)
+    (tmp_path / "lib/python3.11/site-packages/torch").mkdir(parents=True)
+    (tmp_path / "train.py").write_text("import jax\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
+    with pytest.raises(main_module.BadConfigurationError, match="JAX"):
+        foreign_script.refuse(line.split(), None, 2)

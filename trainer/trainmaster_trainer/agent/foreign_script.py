@@ -33,7 +33,8 @@ def refuse(words: Sequence[str], framework: Optional[str], ranks: int) -> None:
         torchrun.CommandError: a launcher in a shell's script would start a whole group in each rank.
     """
     try:
-        invocation = command.parse(words, words[0])
+        # Read as that Python itself would read it: what matters is the script, whichever Python runs it.
+        invocation = command.parse(words, command.python_of(words[0], words[0]))
     except torchrun.CommandError:  # said by who runs it
         return
     if invocation.kind == command.EXECUTE and invocation.launch is None:
