@@ -11,12 +11,11 @@ import os
 from pathlib import Path
 from typing import MutableMapping
 
-import trainmaster
 from trainmaster.wire import names
 
-_OURS = Path(__file__).absolute()
-START_FOLDER = str(_OURS.with_name("python_start"))
-_FOLDERS = dict.fromkeys(str(Path(one).absolute().parent) for one in (str(_OURS.parents[1]), *trainmaster.__path__))
+from trainmaster_trainer.agent.own_program import package_roots
+
+START_FOLDER = str(Path(__file__).absolute().with_name("python_start"))
 
 
 def prepare(environment: MutableMapping[str, str], ranks: int) -> None:
@@ -24,7 +23,7 @@ def prepare(environment: MutableMapping[str, str], ranks: int) -> None:
     if Path(START_FOLDER, "sitecustomize.py").is_file():
         text = users_path(environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = f"{START_FOLDER}{os.pathsep}{text}" if text else START_FOLDER
-        environment[names.ENV_PACKAGES] = os.pathsep.join(_FOLDERS)
+        environment[names.ENV_PACKAGES] = os.pathsep.join(dict.fromkeys(package_roots()))
         environment[names.ENV_PLACE] = f"{environment.get('RANK', '0')}/{ranks}"
 
 
