@@ -112,6 +112,18 @@ def test_python_is_that_of_an_active_environment_and_torchrun_of_its_own(
         assert f"by {theirs}\n" in run(*words.split(), "train.py", **{**none, "PATH": path})[1]
 
 
+def test_python_in_a_shell_is_ours_unless_that_of_path_has_a_framework(run: Run, tmp_path: Path, foreign: Path) -> None:
+    """Who runs `.venv/bin/trainmaster` without activating it has the system's Python in PATH, which has no torch."""
+    (tmp_path / "train.py").write_text("import sys\nprint('by', sys.prefix)\n")
+    path = f"{foreign.parent}:/usr/bin:/bin"
+    for words in (("sh", "-c", "python train.py"), ("env", "nice", "python3", "train.py")):
+        assert run(*words, PATH=path)[1] == f"by {foreign.parents[1]}\n"
+    next(foreign.parents[1].rglob("torch.pth")).unlink()
+    for words in (("sh", "-c", "python train.py"), ("env", "nice", "python3", "train.py")):
+        for path in (path, "/usr/bin:/bin"):
+            assert run(*words, PATH=path)[1] == f"by {sys.prefix}\n"
+
+
 @pytest.mark.parametrize(("way", "ranks", "told"), [("spawn", 1, 0), ("fork", 2, 1)])
 def test_processes_of_torch_multiprocessing_are_counted_and_of_several_ranks_said_to_be_apart(
     run: Run, tmp_path: Path, way: str, ranks: int, told: int

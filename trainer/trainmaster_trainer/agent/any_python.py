@@ -7,11 +7,15 @@ ddtrace and OpenTelemetry begin. See docs/decisions/0223-steps-in-any-python.md.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import MutableMapping
 
-from trainmaster.wire import names
+from trainmaster.wire import names, script_imports
 
 from trainmaster_trainer.agent.own_program import package_roots
 
@@ -25,6 +29,27 @@ def prepare(environment: MutableMapping[str, str], ranks: int) -> None:
         environment["PYTHONPATH"] = f"{START_FOLDER}{os.pathsep}{text}" if text else START_FOLDER
         environment[names.ENV_PACKAGES] = os.pathsep.join(dict.fromkeys(package_roots()))
         environment[names.ENV_PLACE] = f"{environment.get('RANK', '0')}/{ranks}"
+
+
+def put_first_on_path(environment: MutableMapping[str, str]) -> None:
+    """Have a shell, or `nice` and the like, find as `python` what a command means by it, as `command.python_of` does.
+
+    That is our own where PATH finds none, or one without any framework, as the system's mostly is.
+    """
+    path = environment.get("PATH", os.defpath)
+    found = shutil.which("python", path=path)
+    ours = os.path.dirname(sys.executable)  # noqa: PTH120 an environment's own path, not what its link leads to
+    if found is None or (os.path.dirname(found) != ours and not _has_framework(found, environment)):  # noqa: PTH120
+        environment["PATH"] = f"{ours}{os.pathsep}{path}"
+
+
+def _has_framework(python: str, environment: MutableMapping[str, str]) -> bool:
+    """Return whether a Python could import one of the frameworks; it is asked, as a shim hides where it lies."""
+    program = f"import importlib.util as u, sys; sys.exit(not any(map(u.find_spec, {sorted(script_imports.KNOWN)})))"
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        asked = subprocess.run((python, "-c", program), env={**environment}, capture_output=True, timeout=60)
+        return asked.returncode == 0
+    return False
 
 
 def users_path(text: str) -> str:

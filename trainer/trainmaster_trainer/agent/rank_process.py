@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
-from trainmaster.wire import codec, names, torchrun
+from trainmaster.wire import codec, launcher_line, names, torchrun
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.agent import (
@@ -253,6 +253,8 @@ def _run_plan(plan: TrainingPlan) -> Any:
         invocation = _as_launched(invocation, invocation.launch)
     if invocation.unbuffered:
         _open_streams(unbuffered=True)
+    if invocation.kind == command.EXECUTE and invocation.launch is None and not launcher_line.is_python(words[0]):
+        any_python.put_first_on_path(os.environ)
     any_python.prepare(os.environ, int(os.environ["WORLD_SIZE"]) if plan.framework is None else 1)
     _note_imports(without=invocation.target if invocation.kind == command.MODULE else "")
     if hasattr(sys, "orig_argv"):
