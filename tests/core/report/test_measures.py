@@ -85,8 +85,16 @@ def test_a_figure_that_is_looked_at_and_is_no_number_is_a_condition() -> None:
     measured(stage, 40, Figures(evaluation=Evaluation(40, {"validation_loss": None, "other": None})))
     assert stage.told("FiguresFinite") == ("False", "FigureNotFinite")
     assert stage.events[-1].message.startswith("validation_loss of the evaluation after step 40 is no finite number")
-    measured(stage, 60, Figures(evaluation=Evaluation(60, {"validation_loss": 0.5, "other": None})))
+    measured(stage, 60, Figures(evaluation=Evaluation(60, {"validation_loss": 0.5, "other": 1.0})))
     assert stage.told("FiguresFinite") == ("True", "Finite")
+
+
+def test_a_figure_that_nothing_looks_at_and_is_no_number_is_one_too() -> None:
+    stage = a_running_group(workers=2)
+    measured(stage, 40, Figures(evaluation=Evaluation(40, {"validation_loss": 0.5, "other": None})))
+    assert stage.told("FiguresFinite") == ("False", "FigureNotFinite")
+    told = "other of the evaluation after step 40 is no finite number, so it is left out. Look at what metrics() "
+    assert stage.events[-1].message == f"{told}or evaluate() of the task divides by."
 
 
 def test_a_script_whose_figures_nothing_looks_at_is_a_condition() -> None:

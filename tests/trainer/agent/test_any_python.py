@@ -120,8 +120,8 @@ def test_python_in_a_shell_is_ours_unless_that_of_path_has_a_framework(run: Run,
         assert run(*words, PATH=path)[1] == f"by {foreign.parents[1]}\n"
     next(foreign.parents[1].rglob("torch.pth")).unlink()
     for words in (("sh", "-c", "python train.py"), ("env", "nice", "python3", "train.py")):
-        for path in (path, "/usr/bin:/bin"):
-            assert run(*words, PATH=path)[1] == f"by {sys.prefix}\n"
+        for where in (path, "/usr/bin:/bin"):
+            assert run(*words, PATH=where)[1] == f"by {sys.prefix}\n"
 
 
 @pytest.mark.parametrize(("way", "ranks", "told"), [("spawn", 1, 0), ("fork", 2, 1)])

@@ -47,7 +47,8 @@ def _has_framework(python: str, environment: MutableMapping[str, str]) -> bool:
     """Return whether a Python could import one of the frameworks; it is asked, as a shim hides where it lies."""
     program = f"import importlib.util as u, sys; sys.exit(not any(map(u.find_spec, {sorted(script_imports.KNOWN)})))"
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        asked = subprocess.run((python, "-c", program), env={**environment}, capture_output=True, timeout=60)
+        words = (python, "-c", program)
+        asked = subprocess.run(words, check=False, env={**environment}, capture_output=True, timeout=60)
         return asked.returncode == 0
     return False
 

@@ -36,7 +36,7 @@ def stopped(facts: Facts, status: TrainingJobStatus) -> str:
 
 
 def statement(facts: Facts) -> Statement | None:
-    """Return the condition on figures that `stopEarly` or `checkpoint.best` looks at; None where all were finite."""
+    """Return the condition on the figures of the newest evaluation; None where all have been finite."""
     told = [one.figures.evaluation for one in facts.ranks if one.figures and one.figures.evaluation]
     before = next((one for one in facts.status.conditions if one.type == FIGURES_FINITE), None)
     if not told:
@@ -44,18 +44,17 @@ def statement(facts: Facts) -> Statement | None:
     newest = max(told, key=lambda one: one.step)
     spec = facts.job.spec
     aims = {aim.metric for aim in (spec.training.stop_early, spec.checkpoint.best) if aim}
-    odd = sorted(figures.legible(name) for name in aims if newest.figures.get(name, 0.0) is None)
+    none = {name for name, value in newest.figures.items() if value is None}
+    odd = sorted(none & aims or none)
     if odd:
-        return (
-            FIGURES_FINITE,
-            False,
-            NOT_FINITE,
-            (
-                f"{', '.join(odd)} of the evaluation after step {figures.count(newest.step)} is no finite number, so "
-                "that step is not the best one, and counts towards stopEarly.patience. Look at what metrics() or "
-                "evaluate() of the task divides by."
-            ),
+        named = ", ".join(map(figures.legible, odd))
+        outcome = "that step is not the best one, and counts towards stopEarly.patience"
+        message = (
+            f"{named} of the evaluation after step {figures.count(newest.step)} is no finite number, so "
+            f"{outcome if none & aims else 'it is left out'}. Look at what metrics() or evaluate() of the task "
+            "divides by."
         )
+        return FIGURES_FINITE, False, NOT_FINITE, message
     return (FIGURES_FINITE, True, "Finite", "The figures of the newest evaluation are finite.") if before else None
 
 
