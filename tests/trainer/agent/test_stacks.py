@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -93,3 +96,39 @@ def test_a_real_dump_is_whole_also_where_the_stack_is_deep(tmp_path: Path) -> No
         told = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True).stdout
         assert stacks.whole(told) == told
         assert stacks.main_thread(told)[0][2] == "deep"
+
+
+WAITS_FOR_DATA = """
+import os, sys, threading, time
+from torch.utils.data import DataLoader
+from trainmaster_trainer.agent import stacks
+
+class Stuck(list):
+    def __getitem__(self, index):
+        while True:
+            os.kill(os.getppid(), stacks.SIGNAL)
+            time.sleep(0.1)
+
+stacks.register(sys.argv[1])
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+next(iter(DataLoader(Stuck([1]), num_workers=1, multiprocessing_context="fork")))
+"""
+
+
+def test_a_rank_that_waits_for_a_data_worker_says_so_and_its_main_thread_comes_first(tmp_path: Path) -> None:
+    path = tmp_path / "stacks"
+    (tmp_path / "waits.py").write_text(WAITS_FOR_DATA)
+    command = [sys.executable, "-m", "waits", str(path)]
+    program = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
+    try:
+        while not stacks.awaits_data(dump := stacks.whole(stacks.read(path, 0))):
+            assert program.poll() is None
+            time.sleep(0.05)
+    finally:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+    first = stacks.main_first(dump[dump.rindex("Thread 0x", 0, dump.rindex("Current thread")) :])
+    assert first.startswith("Current thread")
+    assert first.index("_get_data") < first.index("Thread 0x")
+    assert not stacks.awaits_data(IN_GLOO)
+    assert stacks.main_first("  no Python stack\n") == "  no Python stack\n"

@@ -186,12 +186,15 @@ class HangWatch:
 
     def _report(self, verdict: HangVerdict, pids: Dict[int, int]) -> ExitReport:
         texts = {rank: self._last_word(quiet, pids[rank]) for rank, quiet in self._quiet.items()}
-        sentence = hangs.sentence(verdict)
+        own = texts[verdict.rank]
+        awaits = "; it waits for its data workers, so a sample is not made" if stacks.awaits_data(own) else ""
+        sentence = f"{hangs.sentence(verdict)}{awaits}"
         self._say(f"{sentence} (limit {verdict.limit:.1f} s; spec.failurePolicy.{verdict.field(self._policy)} sets it)")
         for rank, text in texts.items():
             self._say(f"stacks of rank {rank}:\n{text.rstrip()}")
-        clipped = "".join(f"rank {rank}:\n{text[-stacks.MOST_PER_RANK :]}" for rank, text in texts.items())
-        own = texts[verdict.rank]
+        clipped = "".join(
+            f"rank {rank}:\n{stacks.main_first(text[-stacks.MOST_PER_RANK :])}" for rank, text in texts.items()
+        )
         return ExitReport(
             attempt=self._attempt,
             rank=verdict.rank,

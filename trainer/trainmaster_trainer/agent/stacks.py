@@ -49,6 +49,7 @@ _TABLE = (
 _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
 # What a snapshot calls (state_dict() of a script's own objects, get_extra_state() of a task's) belongs to it.
 _SAVERS = ("/trainmaster_trainer/checkpoint/memory.py", "/trainmaster_trainer/checkpoint/save.py")
+_DATA_LOADER, _GETS = "/torch/utils/data/dataloader.py", ("_get_data", "_try_get_data")
 # How something is waited for, not what.
 _MEANS = (
     "/threading.py",
@@ -167,6 +168,18 @@ def main_thread(dump: str) -> List[Tuple[str, int, str]]:
         if found:
             frames.append((found["file"], int(found["line"]), found["name"]))
     return frames
+
+
+def main_first(dump: str) -> str:
+    """Return a dump with the main thread's stack first: what is shortened to its beginning keeps that one."""
+    lines = dump.splitlines(keepends=True)
+    start = max((number for number, line in enumerate(lines) if _THREAD.match(line)), default=0)
+    return "".join((*lines[start:], "\n" if start else "", *lines[:start]))
+
+
+def awaits_data(dump: str) -> bool:
+    """Return whether the main thread waits for a process of its DataLoader."""
+    return any(file.endswith(_DATA_LOADER) and name in _GETS for file, _, name in main_thread(dump))
 
 
 def activity(dump: str) -> str:
