@@ -59,7 +59,7 @@ def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     due = _refresh_time(facts, facts.status)
     if not facts.status.finished and (described != facts.status or due is None or facts.now >= due):
         refreshed = _refreshed(facts, described, tuple(sorted(facts.done)) if same_try else ())
-        described = facts.status if _timeless(refreshed) == _timeless(facts.status) else refreshed
+        described = refreshed if _differ(refreshed, facts.status) else facts.status
     if described == facts.status or facts.status.finished:
         return described
     return dataclasses.replace(described, goodput=goodput.current_goodput(facts, described))
@@ -115,7 +115,7 @@ def next_refresh(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     if status.phase not in (Phase.PENDING, Phase.SUSPENDED):
         regular = figures.later(facts.now, REFRESH_SECONDS)
         return regular if due <= facts.now else due if status.phase == Phase.RUNNING else min(due, regular)
-    is_behind = _timeless(_refreshed(facts, status, status.done)) != _timeless(status)
+    is_behind = _differ(_refreshed(facts, status, status.done), status)
     return due if due > facts.now and is_behind else None
 
 
@@ -176,6 +176,8 @@ def _refresh_time(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     return late if left is not None and figures.later(status.progress.time, left) <= late else due
 
 
-def _timeless(status: TrainingJobStatus) -> TrainingJobStatus:
-    progress = dataclasses.replace(status.progress, time=None) if status.progress else None
-    return dataclasses.replace(status, progress=progress)
+def _differ(new: TrainingJobStatus, old: TrainingJobStatus) -> bool:
+    """Return whether there is news beside the time at which the progress was looked at."""
+    if new.progress and old.progress:
+        return dataclasses.replace(new, progress=dataclasses.replace(new.progress, time=old.progress.time)) != old
+    return new != old
