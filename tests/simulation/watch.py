@@ -27,6 +27,7 @@ from tests.simulation import lasting
 
 # What is older than this is known to all who look: a pod that was made, a member that joined.
 LONG_SECONDS = 5.0
+UNWRITTEN = TrainingJobStatus()
 
 
 class _Errors(logging.Handler):
@@ -105,7 +106,7 @@ class Watch:
             del self._ranks[ranks]
 
     def _see_job(self, key: str, job: TrainingJob) -> None:
-        before, after = self._statuses.get(key, TrainingJobStatus()), job.status
+        before, after = self._statuses.get(key, UNWRITTEN), job.status
         self._statuses[key] = after
         now = asyncio.get_running_loop().time()
         known = self._members.get(key, {})
@@ -198,7 +199,7 @@ class Watch:
         if replica.uid in self._pods:
             return
         self._pods[replica.uid] = replica.name
-        status = self._statuses.get(str(pod.owner), TrainingJobStatus())
+        status = self._statuses.get(str(pod.owner), UNWRITTEN)
         slot = names.replica_key(replica.role, replica.index)
         # Who has not seen the end may make a pod that the spec still asks for; who has seen it deletes that one again.
         if status.finished and asyncio.get_running_loop().time() > self.two_until:
@@ -226,7 +227,7 @@ class Watch:
         if job is None or job.uid != pod.owner_uid:
             return  # of a job that is no more; it ends soon
         key = str(pod.owner)
-        status = self._statuses.get(key, TrainingJobStatus())
+        status = self._statuses.get(key, UNWRITTEN)
         if orders.verb == Verb.RUN:
             self._check_specs(key, orders.roster)
             independent = orders.roster is not None and orders.roster.independent
