@@ -172,6 +172,12 @@ def test_a_state_of_rank_0_alone_is_told_when_the_other_ends(new_job: NewJob) ->
     assert said.startswith("session.state: rank 0 waits in restore(), and rank 1 has ended without calling it.")
 
 
+def test_processes_that_a_rank_has_started_have_no_state(new_job: NewJob, tmp_path: Path) -> None:
+    """Only one of them would be kept: the others would begin anew beside it after each restart."""
+    (said,) = a_script(new_job).call(1, "spawning_scripts:spawning", file=str(tmp_path / "meeting"))
+    assert "session.state: torch's default process group has 2 processes, and the job has 1 rank" in said
+
+
 def test_a_script_that_never_calls_step_is_told_at_its_end(new_job: NewJob) -> None:
     """It has lost nothing yet, but would lose all of it by a restart."""
     running = a_script(new_job).calling("keeping_scripts:forgetful").start(1)

@@ -33,10 +33,17 @@ def meet(settings: Settings) -> Group:
     """Return the group of all ranks of the script. All of them call it.
 
     Raises:
-        ConfigurationError: there are several ranks, and torch's default group is not that of all of them.
+        ConfigurationError: torch's default group is not that of all ranks.
     """
     cpu = torch.device("cpu")
     if settings.world_size == 1:
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            raise ConfigurationError(
+                f"session.state: torch's default process group has {dist.get_world_size()} processes, and the job has "
+                "1 rank, whose state alone would be kept. Let the ranks be these processes: set spec.workers.replicas "
+                f"to {dist.get_world_size()}, or spec.workers.gpus where there are GPUs, and let each rank call the "
+                "training function itself, without torch.multiprocessing."
+            )
         return Group(0, 1, 0, 1, cpu, dist.HashStore())  # type: ignore[attr-defined]
     if not dist.is_initialized():
         raise ConfigurationError(
