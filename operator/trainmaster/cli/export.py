@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.cli.targets import HOME, runs_of_job
+from trainmaster.cli.targets import runs_of_job
 from trainmaster.cli.terminal import complain
+from trainmaster.local.workdir import RUNS
 
 EXIT_INVALID = 2
 _OF_TORCH = (".pt", ".pth", ".bin", ".ckpt")  # endings that people give to what torch.load reads
@@ -95,7 +96,7 @@ def _on_cluster(wanted: ExportRequest) -> ExportSource:
     """Return where a job on a cluster keeps its checkpoints, if that can be reached from here."""
     from trainmaster.cluster.access import Access, AccessError  # noqa: PLC0415 (it loads the Kubernetes client)
 
-    nothing = f"no run of {wanted.what} with a checkpoint lies in {HOME}/ here"
+    nothing = f"no run of {wanted.what} with a checkpoint lies in {RUNS}/ here"
     try:
         document = Access(wanted.context, wanted.namespace).job(wanted.what)
         job = TrainingJob.parse(document)

@@ -10,10 +10,11 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.job_states import TERMINAL, Phase
 from trainmaster.api.problem import reason
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_FAILED, EXIT_GOOD, EXIT_INVALID, EXIT_LATE
-from trainmaster.cli.targets import HOME, LocalRun, answer, find_local
+from trainmaster.cli.targets import LocalRun, answer, find_local
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import MERGE_PATCH, Access, AccessError, Document
 from trainmaster.cluster.following import states
+from trainmaster.local.workdir import RUNS
 
 _PAUSE_SECONDS = 0.3
 _LOOK_SECONDS = 1.0  # of several jobs each is looked at, though the first has taken all the time
@@ -136,7 +137,7 @@ def _delete_local(run: LocalRun, options: argparse.Namespace) -> int:
     if run.alive:
         complain(f"{options.name} still runs; stop it first: trainmaster stop {options.name}")
         return EXIT_INVALID
-    if run.folder.resolve().parent != HOME.resolve():
+    if run.folder.resolve().parent != RUNS.resolve():
         complain(
             f"{run.folder} may hold files of yours, too; remove what is not needed: rm -r {run.folder}/checkpoints"
         )

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from trainmaster.local.workdir import Workdir
 
 EXIT_SUCCEEDED, EXIT_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 0, 1, 2, 130
-DEFAULT_FOLDER = Path(".trainmaster")
 # /proc, pidfd_open, prctl and memfd_create are how processes are watched, and how none is left behind.
 NOT_LINUX = """trainmaster run needs Linux: it watches and ends processes by means that other systems do not have.
 Use WSL2 on Windows. Elsewhere, a container (the image is built by docker build -f images/trainer/Dockerfile .):
@@ -96,7 +95,7 @@ class Run:
         from trainmaster.api.supported import not_yet_supported
         from trainmaster.cli.check import load_or_report
         from trainmaster.local.fault_option import Armed, FaultError, parse
-        from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
+        from trainmaster.local.workdir import RUNS, Workdir, WorkdirError, new_folder
 
         with self.interrupts.raised():
             job = load_or_report(self.path, changes=self.changes)  # prints the same messages as `trainmaster check`
@@ -113,7 +112,7 @@ class Run:
             # A relative path starts at the YAML's folder.
             kept = self.path.absolute().parent / storage.path if storage and storage.path else None
         try:
-            folder = Path(self.workdir) if self.workdir else new_folder(job.name, DEFAULT_FOLDER)
+            folder = Path(self.workdir) if self.workdir else new_folder(job.name, RUNS)
             with Workdir(folder, kept) as place:
                 return self._train(job, place, armed)
         except WorkdirError as error:

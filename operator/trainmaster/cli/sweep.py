@@ -22,9 +22,9 @@ from trainmaster.cli.init import name_of
 from trainmaster.cli.interrupts import Interrupts
 from trainmaster.cli.sweep_plan import SweepError, Trial
 from trainmaster.cli.sweep_results import SweepAim, TrialOutcome
-from trainmaster.cli.targets import HOME
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.core.figures import short
+from trainmaster.local.workdir import RUNS
 from trainmaster.wire import bounded_json
 from trainmaster.wire.files import make_folder, open_to_write, read_bounded, replace
 
@@ -117,9 +117,9 @@ def _alone(name: str, mark: str) -> Iterator[None]:
     Raises:
         SweepError: another one drives it, or there is another sweep of this name.
     """
-    make_folder(HOME)
-    path = HOME / f"{name}.sweep"
-    with os.fdopen(open_to_write(HOME / f"{name}.lock"), "w") as lock:
+    make_folder(RUNS)
+    path = RUNS / f"{name}.sweep"
+    with os.fdopen(open_to_write(RUNS / f"{name}.lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

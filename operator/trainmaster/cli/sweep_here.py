@@ -8,12 +8,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO, Any
 
 from trainmaster.cli.sweep_plan import Trial
 from trainmaster.cli.sweep_results import TrialOutcome
-from trainmaster.cli.targets import HOME, LocalRun
+from trainmaster.cli.targets import LocalRun
+from trainmaster.local.workdir import RUNS
 
 _SAVE_SECONDS = 120.0
 _LAST_LINES = 3
@@ -32,7 +32,7 @@ class Here:
 
     def look(self, trial: Trial) -> TrialOutcome | None:
         """Return how a trial has ended in an earlier call, None where it has not."""
-        status = LocalRun(HOME / trial.name).status
+        status = LocalRun(RUNS / trial.name).status
         return TrialOutcome(trial, status.phase, status, status.message or "") if status.finished else None
 
     def start(self, trial: Trial) -> TrialOutcome | None:
@@ -40,7 +40,7 @@ class Here:
         changes = [*self._common, *trial.changes]
         if trial.name in self._storage:
             changes.append(f"checkpoint.storage.path={self._storage[trial.name]}")
-        command = [sys.executable, "-m", "trainmaster", "run", self._job, "--workdir", str(HOME / trial.name)]
+        command = [sys.executable, "-m", "trainmaster", "run", self._job, "--workdir", str(RUNS / trial.name)]
         command += ["--output", "json", *(word for change in changes for word in ("--set", change))]
         said = tempfile.TemporaryFile()  # noqa: SIM115 (it is closed when the process has ended)
         process = subprocess.Popen(
@@ -62,7 +62,7 @@ class Here:
         with said:
             said.seek(0)
             lines = said.read()[-4096:].decode(errors="replace").strip().split("\n")[-_LAST_LINES:]
-        status = LocalRun(HOME / trial.name).status
+        status = LocalRun(RUNS / trial.name).status
         if status.finished:
             return TrialOutcome(trial, status.phase, status, status.message or "")
         return TrialOutcome(trial, "Failed", status, " ".join(lines) or f"it ended with exit code {process.returncode}")
@@ -86,4 +86,4 @@ class Here:
 
     def where(self, trial: Trial) -> str:
         """Return what to look at a trial by."""
-        return str(Path(HOME) / trial.name)
+        return str(RUNS / trial.name)

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.local.workdir import LOCK, LOGS, Workdir
+from trainmaster.local.workdir import LOCK, LOGS, RUNS, Workdir
 
 if TYPE_CHECKING:
     from trainmaster.cluster.access import AccessError  # it loads the Kubernetes client
 
-HOME = Path(".trainmaster")
 _RUN = r"(-\d{8}-\d{6}(-\d+)?)?"  # after a job's name, in the name of the folder of a run (local/workdir.py)
 
 Document = dict[str, Any]
@@ -78,13 +77,13 @@ def _is_ours(pid: int) -> bool:
 
 def local_runs() -> Iterator[LocalRun]:
     """Yield the runs in .trainmaster/, oldest first."""
-    if HOME.is_dir():
-        yield from (LocalRun(folder) for folder in sorted(HOME.iterdir()) if (folder / "status.json").is_file())
+    if RUNS.is_dir():
+        yield from (LocalRun(folder) for folder in sorted(RUNS.iterdir()) if (folder / "status.json").is_file())
 
 
 def runs_of_job(name: str) -> list[Path]:
     """Return the folders of the job's runs in .trainmaster/, newest first, of no job whose name only begins so."""
-    entries = HOME.iterdir() if HOME.is_dir() else ()
+    entries = RUNS.iterdir() if RUNS.is_dir() else ()
     found = (one for one in entries if re.fullmatch(re.escape(name) + _RUN, one.name))
     return sorted(found, key=lambda folder: folder.stat().st_mtime, reverse=True)
 
@@ -110,7 +109,7 @@ def find_local(name: str, options: argparse.Namespace) -> LocalRun | None:
     """Return the run on this machine that is meant; None where it is a job on a cluster."""
     if options.namespace or options.context or not name:  # as a path, an empty word would be the present folder
         return None
-    for folder in (Path(name), HOME / name):
+    for folder in (Path(name), RUNS / name):
         if (folder / "status.json").is_file() or (folder / LOCK).is_file():
             return LocalRun(folder)
     return None

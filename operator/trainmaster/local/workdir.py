@@ -28,6 +28,7 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.wire import bounded_json
 from trainmaster.wire.files import make_folder, open_to_write, read_bounded, replace, why_foreign
 
+RUNS = Path(".trainmaster")  # folders of the runs that name none themselves
 LOCK, LOGS = ".lock", "logs"
 _WRITTEN = (LOCK, "metrics.jsonl")
 _REPLACED = ("status.json", "job.json", "result.json", "lineage.json", "attempt.json")
