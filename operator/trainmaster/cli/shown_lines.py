@@ -12,8 +12,9 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.local.failure_report import AGENT_PREFIX
 from trainmaster.wire import names
 
-# A line that comes so many seconds after the first line of a traceback shows that its process goes on.
-HOLD_SECONDS = 1.0
+# A process that goes on for so long after the first line of a traceback is not ended by it. A busy machine takes
+# seconds to end one whose traceback was its last word.
+HOLD_SECONDS = 5.0
 # Prefixes may stand before it: `[worker/0 rank 1] ` of an agent with several ranks, `[rank1]: ` of torch.
 _LAST_WORDS = re.compile(r"(\[[\w/ ]+\]:? )*(Traceback \(most recent call last\):|trainmaster: )")
 _LONGEST_LINE = 1 << 16
