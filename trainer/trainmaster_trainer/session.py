@@ -23,6 +23,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from trainmaster.wire.bounded_json import LARGEST_COUNT
+
 from trainmaster_trainer import script_progress
 from trainmaster_trainer.agent import rank_errors
 from trainmaster_trainer.errors import ConfigurationError
@@ -32,7 +34,6 @@ __all__ = ["SessionState", "report", "state"]
 
 _MOST_METRICS = 64  # of one report
 _LONGEST_NAME = 128
-_MOST_STEPS = 1 << 53
 _LEAST = (3, 10)  # that reads what session.state imports
 _said: set[str] = set()
 _states: list[SessionState] = []  # of this process: one at most
@@ -211,7 +212,7 @@ def _whole(value: Any) -> int:
     except TypeError:
         whole = float(_number(value))
         number = int(whole) if whole.is_integer() else -1
-    if isinstance(value, bool) or not 0 <= number <= _MOST_STEPS:
+    if isinstance(value, bool) or not 0 <= number <= LARGEST_COUNT:
         raise ValueError("no count")
     return number
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data._utils import worker
+from trainmaster.wire.bounded_json import LARGEST_COUNT
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.collating import collate
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MOST_BYTES = 1 << 20  # of a dataset's state
-_MOST_SAMPLES = 1 << 53
 _TENSOR = "__tensor__"
 
 
@@ -120,7 +120,7 @@ def _count(value: object) -> int:
     Raises:
         ValueError: it cannot be one.
     """
-    if type(value) is int and 0 <= value < _MOST_SAMPLES:
+    if type(value) is int and 0 <= value < LARGEST_COUNT:
         return value
     raise ValueError(f"{value!r:.40} is no number of samples")
 

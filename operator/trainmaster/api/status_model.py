@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSe
 from pydantic.alias_generators import to_camel
 
 from trainmaster.api.repair import adapter
+from trainmaster.wire.bounded_json import LARGEST_COUNT
 
 _MAX_TEXT = 2000
 
@@ -69,5 +70,5 @@ ClippedText = Annotated[str, AfterValidator(_clip)]
 Time = Annotated[datetime, AfterValidator(_aware), PlainSerializer(_rfc3339, return_type=str, when_used="json")]
 Figure = Annotated[float | None, BeforeValidator(_finite), AfterValidator(_finite)]
 Number = Annotated[float, AfterValidator(_rounded)]
-Count = Annotated[int, Field(ge=0, le=2**53)]
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Seconds = Annotated[float, Field(ge=0, le=1e12)]

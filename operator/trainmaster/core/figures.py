@@ -4,7 +4,8 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 
-_LARGEST = 2**53
+from trainmaster.wire.bounded_json import LARGEST_COUNT
+
 _LONGEST_SECONDS = 1e12
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 _DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,2})m)?(?:(\d{1,2})s)?")
@@ -12,7 +13,7 @@ _DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,2})m)?(?:(\d{1,2})s)?")
 
 def count(value: int) -> int:
     """Return a step or a number of things, bounded: never negative, never larger than JSON can hold exactly."""
-    return min(max(value, 0), _LARGEST)
+    return min(max(value, 0), LARGEST_COUNT)
 
 
 def seconds(value: float) -> float:
@@ -22,7 +23,7 @@ def seconds(value: float) -> float:
 
 def bounded(value: int) -> int:
     """Return a number of either sign, bounded to what JSON can hold exactly."""
-    return min(max(value, -_LARGEST), _LARGEST)
+    return min(max(value, -LARGEST_COUNT), LARGEST_COUNT)
 
 
 def moment(seconds: float) -> datetime | None:

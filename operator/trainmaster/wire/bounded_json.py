@@ -13,6 +13,7 @@ DOCUMENT_BYTES = 4 << 20  # an API server takes 1.5 MiB
 _DOCUMENT_VALUES = 50_000
 _DOCUMENT_OBJECTS = 10_000
 _MOST_NUMBER = 1 << 63
+LARGEST_COUNT = 1 << 53  # of steps, samples, attempts: beyond it, readers of JSON disagree
 
 
 def document(text: bytes) -> Any:

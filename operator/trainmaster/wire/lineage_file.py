@@ -8,7 +8,6 @@ from trainmaster.wire import bounded_json
 
 LINEAGE = "lineage.json"
 MOST_BYTES = 1 << 20  # 50,000 attempts
-_MOST_NUMBER = 1 << 53
 
 
 def parse(text: bytes) -> Tuple[str, Dict[int, int]]:
@@ -23,6 +22,6 @@ def parse(text: bytes) -> Tuple[str, Dict[int, int]]:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is no lineage: {error!r:.80}") from None
     numbers = [*resumed, *resumed.values()]
-    if type(job) is not str or not all(type(one) is int and 0 <= one <= _MOST_NUMBER for one in numbers):
+    if type(job) is not str or not all(type(one) is int and 0 <= one <= bounded_json.LARGEST_COUNT for one in numbers):
         raise ValueError("it is no lineage: it holds something else than attempts and steps")
     return job, resumed

@@ -9,7 +9,6 @@ from trainmaster.wire import bounded_json
 METRICS = "metrics.jsonl"
 MOST_BYTES = 1 << 20  # of a line
 _MOST_VALUES = 10_000  # of an evaluation
-_MOST_NUMBER = 1 << 53
 
 
 class MetricLine(NamedTuple):
@@ -32,7 +31,7 @@ def parse(text: bytes, attempt: Optional[int] = None) -> MetricLine:
     if not isinstance(plain, dict):
         raise ValueError("it is no object")  # noqa: TRY004 (to its callers it is a bad line like any other)
     numbers = [plain.get("step"), plain.get("attempt", attempt), plain.get("dropped_samples", 0)]
-    if not all(type(number) is int and 0 <= number <= _MOST_NUMBER for number in numbers):
+    if not all(type(number) is int and 0 <= number <= bounded_json.LARGEST_COUNT for number in numbers):
         raise ValueError("it does not name a step and an attempt")
     loss = plain.get("loss")
     return MetricLine(numbers[0], numbers[1], "loss" in plain, numbers[2], loss if type(loss) in (int, float) else None)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Callable, Dict, List, Mapping, Optional, Pattern, Tuple
 
+from trainmaster.wire.bounded_json import LARGEST_COUNT
 from trainmaster.wire.progress_page import ProgressPage
 
 from trainmaster_trainer.agent.reactor import Reactor, Timer
@@ -29,7 +30,6 @@ _LOOK_SECONDS = 0.2
 _MOST_LINE = 1000  # characters that are looked at, of the beginning of a line, and of its end
 _MOST_LINES = 200  # the newest of each look
 _SEARCH_SECONDS = 0.1  # of the processor, for one look at one rank's lines
-_MOST_STEPS = 1 << 53
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _ENDS = re.compile(r"[\r\n]+")  # a progress bar ends its lines with a carriage return
@@ -192,9 +192,9 @@ class Reader:
         said = replace(before, when=now)
         if "loss" in found and (loss := figure(found["loss"])) is not None:
             said = replace(said, loss=loss)
-        if total is not None and 0 < total <= _MOST_STEPS:
+        if total is not None and 0 < total <= LARGEST_COUNT:
             said = replace(said, total=int(total))
-        if step is None or not 0 <= step <= _MOST_STEPS or int(step) == before.step:
+        if step is None or not 0 <= step <= LARGEST_COUNT or int(step) == before.step:
             return said
         pace.note(int(step), int(step) - (before.step or 0), now)
         first = int(step) if before.step is None else before.first

@@ -48,7 +48,6 @@ _SCALARS = slice(36, 48)
 _GIVEN = slice(48, 56)  # the mark of what another rank has given
 PAGE = 4096
 _MOST_TEXT = 1 << 26  # bytes of the layout, and of the scalars
-_MOST_STEP = 1 << 53
 _MOST_OWNER = 1 << 16  # bytes
 _POPULATE_WRITE = 23  # madvise(2): all pages of a mapping at once instead of by one fault each
 
@@ -223,7 +222,7 @@ def look(path: Path) -> Snapshot:
         raise SlotError(str(error)) from None
     if not (0 <= owner.rank < owner.world_size <= MOST_RANKS and 0 <= owner.part < owner.parts <= MOST_RANKS):
         raise SlotError("its rank or its part cannot be")
-    if not (0 <= owner.attempt <= _MOST_STEP and 0 <= owner.dataset <= _MOST_STEP):
+    if not (0 <= owner.attempt <= bounded_json.LARGEST_COUNT and 0 <= owner.dataset <= bounded_json.LARGEST_COUNT):
         raise SlotError("its attempt or its number of samples cannot be")
     if not -1 <= owner.carries < owner.world_size:
         raise SlotError("the rank that it keeps a part of cannot be")
@@ -244,7 +243,7 @@ def _read(path: Path) -> tuple[mmap.mmap, Head, bytes, bytes]:
     head = Head(mark - 1, *numbers)
     if magic != _MAGIC or mark == 0:
         raise SlotError("it was being written")
-    if max(head.layout_length, head.length) > min(_MOST_TEXT, len(page)) or head.step > _MOST_STEP:
+    if max(head.layout_length, head.length) > min(_MOST_TEXT, len(page)) or head.step > bounded_json.LARGEST_COUNT:
         raise SlotError("it names a length or a step that cannot be")
     scalars_at = PAGE + head.layout_length
     layout, scalars = page[PAGE:scalars_at], page[scalars_at : scalars_at + head.length]

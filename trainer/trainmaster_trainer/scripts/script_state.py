@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from trainmaster.wire.bounded_json import LARGEST_COUNT
 from trainmaster.wire.names import EXIT_TERMINATED
 from trainmaster.wire.printable import OneLineFormatter
 from trainmaster.wire.strategies import INDEPENDENT
@@ -49,7 +50,6 @@ from trainmaster_trainer.session_state import SessionState
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
-_MOST_STEPS = 1 << 53
 
 
 class ScriptState(SessionState):
@@ -210,7 +210,7 @@ class _Keeper:
                     "every rank after each step, with the same number."
                 )
         steps = self._settings.plan.steps
-        announced = max(total for _, total in told) if steps == _MOST_STEPS else steps
+        announced = max(total for _, total in told) if steps == LARGEST_COUNT else steps
         self._objects.total = self._end or announced
 
     def _save(self, n: int) -> None:
@@ -287,7 +287,7 @@ def _settings() -> Settings:
     settings = Settings.read(os.environ)
     if settings.plan.steps:
         return settings
-    return dataclasses.replace(settings, plan=dataclasses.replace(settings.plan, steps=_MOST_STEPS))
+    return dataclasses.replace(settings, plan=dataclasses.replace(settings.plan, steps=LARGEST_COUNT))
 
 
 def _lines(settings: Settings, progress: ScriptProgress) -> ScriptLines | None:
@@ -307,7 +307,7 @@ def _whole(n: Any, last: int, begun_at: int) -> int:
         number = n.__index__()
     except AttributeError:
         raise ConfigurationError(f"session.state: step({n!r:.80}) is no whole number of steps.") from None
-    if last < number <= _MOST_STEPS and not isinstance(n, bool):
+    if last < number <= LARGEST_COUNT and not isinstance(n, bool):
         return int(number)
     came = f"restore() gave {last}" if last == begun_at else f"step({last})"
     raise ConfigurationError(

@@ -7,9 +7,9 @@ it is used; what is merely wrong (a step beyond the last) is bounded where it is
 import dataclasses
 from collections.abc import Iterator, Mapping
 
+from trainmaster.wire.bounded_json import LARGEST_COUNT
 from trainmaster.wire.messages import ExitReport, Figures, Heartbeat, RankProgress, Rendezvous
 
-_LARGEST = 2**53  # beyond it, JSON readers disagree
 _MOST_RANKS = 1024
 _LONGEST_NAME = 512
 _LONGEST_TEXT = 256 << 10
@@ -92,7 +92,7 @@ def _exit(where: str, report: ExitReport) -> Iterator[str]:
     yield from _counts(where, {"attempt": report.attempt, "rank": report.rank, "step": report.step})
     yield from _texts(where, {"signal": report.signal or ""}, _LONGEST_NAME)
     yield from _texts(where, {"stacks": report.stacks, "said": report.said}, _LONGEST_TEXT)
-    if report.exit_code is not None and abs(report.exit_code) > _LARGEST:
+    if report.exit_code is not None and abs(report.exit_code) > LARGEST_COUNT:
         yield f"{where}.exit_code: no process ends with that"
     if report.error:
         texts = {"message": report.error.message, "frame": report.error.frame, "traceback": report.error.traceback}
@@ -111,7 +111,7 @@ def _meeting(where: str, meeting: Rendezvous) -> Iterator[str]:
 
 def _counts(where: str, members: dict[str, int]) -> Iterator[str]:
     for name, value in members.items():
-        if not 0 <= value <= _LARGEST:
+        if not 0 <= value <= LARGEST_COUNT:
             yield f"{where}.{name}: expected a count of 0 to 2**53"
 
 
