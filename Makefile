@@ -110,10 +110,7 @@ FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
 test: lint docs $(RELEASE)/.ready .venv-xla/.ready $(QUICK_FRAMEWORKS)  ## Every test, the real cluster included
 	@$(PY) -c 'from tools.onebox import binaries; binaries.ensure()'  # before the first test that needs one
-	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) $(OF_TEST) || { test $$? = 1 && \
-	  echo "What failed beside other tests is run once more, by itself (docs/decisions/0204):" && \
-	  $(PY) -m pytest --last-failed --last-failed-no-failures=none $(TEST_FLAGS) $(OF_TEST); }
-OF_TEST := --ignore=tests/frameworks/slow --ignore=tests/gpu tests
+	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) --ignore=tests/frameworks/slow --ignore=tests/gpu tests
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
 
 test-prometheus: .venv/.ready  ## Alerts and dashboards with a real Prometheus, which is built first (10 minutes)
