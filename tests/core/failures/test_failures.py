@@ -138,6 +138,16 @@ def test_what_counts_as_the_same_again(one: ErrorReport, other: ErrorReport, sam
     assert (first.fingerprint == second.fingerprint) is same
 
 
+@pytest.mark.parametrize(
+    ("frame", "failure_class"),
+    [("multiprocessing/synchronize.py", "OutOfMemory"), ("multiprocessing/pool.py", "OutOfStorage")],
+)
+def test_a_full_dev_shm_is_known_by_what_python_keeps_there(frame: str, failure_class: str) -> None:
+    trace = f'Traceback (most recent call last):\n  File "/usr/lib/python3.11/{frame}", line 57, in __init__\n'
+    told = ErrorReport("OSError", "[Errno 28] No space left on device", f"{frame}:57 in __init__", trace)
+    assert failures.of_rank(SLOT, report(exit_code=1, error=told)).failure_class == failure_class
+
+
 def test_evidence_is_one_line_of_bounded_length() -> None:
     failure = failures.of_rank(SLOT, report(exit_code=1, error=error("ValueError", "x" * 5000 + "\nmore")))
     assert len(failure.evidence) <= 1000

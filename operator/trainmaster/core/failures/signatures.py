@@ -96,6 +96,10 @@ SIGNATURES = (
         r"unable to write to file </torch_.*No space left|Error while creating shared memory segment /dev/shm/"
         r"|/dev/shm/.*No space left|No space left on device.* '/dev/shm/",
     ),
+    # Python names no file there: the semaphores of a DataLoader's queues.
+    Signature(
+        classes.OUT_OF_MEMORY, _SYSTEM, r"\[Errno 28\]", trace=r"/multiprocessing/(synchronize|shared_memory)\.py"
+    ),
     # Storage.
     Signature(
         classes.OUT_OF_STORAGE,
