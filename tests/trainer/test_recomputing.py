@@ -15,7 +15,7 @@ from trainmaster_trainer.recomputing import recompute_layers
 from trainmaster_trainer.tasks.digits import Digits
 from typing_extensions import override
 
-from tests.trainer.ranks import Forker, Job, NewJob, Options, make_job
+from tests.trainer.ranks import Forker, Job, NewJob, Options
 
 DRAWING: Options = {
     "task": "drawing_tasks:Drawing",
@@ -118,19 +118,10 @@ def test_a_checkpoint_without_an_average_is_told_so(new_job: NewJob, capfd: pyte
 def compiled(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What torch has compiled: the strategies have the same model and batches.
 
-    One rank does it, as two would do it at once, each for itself. And the compiler is imported once for all ranks,
-    each of which would take two seconds for it.
+    And the compiler is imported once for all ranks, each of which would take two seconds for it.
     """
     forker.ask(imports=["torch._inductor.compile_fx"])
-    folder = tmp_path_factory.mktemp("compiled")
-    first = make_job(forker, tmp_path_factory.mktemp("first"), **compiling(folder, "OneDevice"))
-    first.but(steps=1, global_batch_size=first.plan.global_batch_size // 2).run(1)
-    return folder
-
-
-def compiling(folder: Path, strategy: str) -> Options:
-    """A plan whose ranks compile the model, and keep what they have compiled in the folder."""
-    return {**DRAWING, "compile": True, "variables": {"TORCHINDUCTOR_CACHE_DIR": str(folder)}, "strategy": strategy}
+    return tmp_path_factory.mktemp("compiled")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on CPUs")
@@ -139,7 +130,8 @@ def test_a_compiled_model_trains_and_resumes_to_the_same_bits(
     new_job: NewJob, compiled: Path, strategy: str, ranks: int
 ) -> None:
     """Two ranks of LocalSGD go on between two meetings, each with its own model."""
-    plan = compiling(compiled, strategy)
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(compiled)}
+    plan: Options = {**DRAWING, "compile": True, "variables": variables, "strategy": strategy}
     whole = new_job("whole", **plan).run(ranks, ranks_per_pod=ranks)
     job = killed(new_job("parts", **plan), ranks)
     assert job.losses() == whole.losses()
