@@ -1,14 +1,20 @@
 """A job on the real cluster, for the tests of the operator: submit it, wait for it, break it."""
 
+import functools
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import yaml
+from kubernetes import client, config
+from trainmaster.wire import names
+from urllib3.exceptions import HTTPError
 
 from tests.onebox.flavours import Flavour
 from tests.onebox.paced import CONFIG_MAP, DIGITS, MOUNTED, TASK, Document
+from tools.onebox.shell import OneboxError
 
 # In the pod: end the process that has mapped a rank's progress page and is not the agent.
 KILL_RANK = """
@@ -22,6 +28,19 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         os.kill(int(pid), signal.SIGKILL)
         print("killed", pid)
 """
+
+
+@functools.cache
+def jobs_api(kubeconfig: Path) -> client.CustomObjectsApi:
+    """Return what reads jobs in this process: kubectl takes a tenth of a second of the processor each time."""
+    return client.CustomObjectsApi(config.new_client_from_config(str(kubeconfig)))  # type: ignore[no-untyped-call]
+
+
+def without_torch(cluster: Flavour) -> Document:
+    """Return the image of a role whose program needs Python alone: the operator's. Its pods do not import torch."""
+    words = ("get", "deployment", "trainmaster", "--namespace=trainmaster-system", "--output=json")
+    container = json.loads(cluster.kubectl(*words))["spec"]["template"]["spec"]["containers"][0]
+    return {"image": container["image"], "imagePullPolicy": "IfNotPresent"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +85,7 @@ class Job:
         while (status := self.status()).get("progress", {}).get("step", 0) < step:
             assert time.monotonic() < deadline, json.dumps(status, indent=1)
             assert status.get("phase") not in ("Failed", "Succeeded"), json.dumps(status, indent=1)
-            time.sleep(1.0)  # `kubectl wait` knows equality only, and the status tells of steps every ten seconds
+            time.sleep(0.5)  # `kubectl wait` knows equality only, and the status tells of steps every ten seconds
         return status
 
     def goes_on(self, seconds: int = 400) -> Document:
@@ -80,13 +99,17 @@ class Job:
         end = time.monotonic() + seconds
         while (saved := self.status().get("checkpoint", {})).get("step", 0) <= first:
             assert time.monotonic() < end, json.dumps(self.status(), indent=1)
-            time.sleep(1.0)
+            time.sleep(0.5)
         return dict(saved)
 
     def status(self) -> Document:
         """As it is now."""
-        found: Document = json.loads(self.kubectl("get", f"tj/{self.name}", "--output=json")).get("status", {})
-        return found
+        where = (names.GROUP, names.VERSION, self.namespace, names.PLURAL, self.name)
+        try:
+            found = jobs_api(self.cluster.kubeconfig).get_namespaced_custom_object(*where, _request_timeout=60)
+        except (client.ApiException, HTTPError) as error:
+            raise OneboxError(f"The job {self.name} cannot be read now: {error}") from error
+        return dict(cast("Document", found).get("status", {}))
 
     def condition(self, kind: str) -> Document:
         """One of its conditions."""
@@ -101,6 +124,18 @@ class Job:
         """All of its pods."""
         listed = json.loads(self.kubectl("get", "pods", "--output=json"))
         return {pod["metadata"]["name"]: pod for pod in listed["items"]}
+
+    def pod_of(self, index: int) -> str:
+        """Return the name of the pod of one worker that is up now."""
+        (name,) = [
+            name
+            for name, pod in self.pods().items()
+            if pod["metadata"]["labels"].get("trainmaster.dev/index") == str(index)
+            and pod["metadata"]["labels"].get("trainmaster.dev/job") == self.name
+            and "deletionTimestamp" not in pod["metadata"]
+            and pod["status"]["phase"] in ("Pending", "Running")  # kubelet may tell later than the agent that it runs
+        ]
+        return name
 
     def kill_rank(self, pod: str) -> None:
         """SIGKILL for the rank's process, and for nothing else in the pod."""

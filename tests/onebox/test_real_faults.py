@@ -65,21 +65,9 @@ class BadWeek:
         """Those of one worker."""
         return PodProcesses(self.job.namespace, index, self.job.name)
 
-    def pod_of(self, index: int) -> str:
-        """The pod of one worker that is up now."""
-        (name,) = [
-            name
-            for name, pod in self.job.pods().items()
-            if pod["metadata"]["labels"].get("trainmaster.dev/index") == str(index)
-            and pod["metadata"]["labels"].get("trainmaster.dev/job") == self.job.name
-            and "deletionTimestamp" not in pod["metadata"]
-            and pod["status"]["phase"] == "Running"
-        ]
-        return name
-
     def address_of(self, index: int) -> str:
         """Where its peers reach it."""
-        return str(self.job.pods()[self.pod_of(index)]["status"]["podIP"])
+        return str(self.job.pods()[self.job.pod_of(index)]["status"]["podIP"])
 
 
 Fault = Callable[[BadWeek], None]
@@ -114,12 +102,12 @@ def slowed_down(week: BadWeek) -> None:
 
 
 def deleted(week: BadWeek) -> None:
-    week.job.kubectl("delete", "pod", week.pod_of(1), "--wait=false")
+    week.job.kubectl("delete", "pod", week.job.pod_of(1), "--wait=false")
     week.after("pod deleted", ("ReplicaDeleted", "Disruption"))
 
 
 def drained(week: BadWeek) -> None:
-    node = week.job.pods()[week.pod_of(0)]["spec"]["nodeName"]
+    node = week.job.pods()[week.job.pod_of(0)]["spec"]["nodeName"]
     selector = "--pod-selector=trainmaster.dev/job=digits"
     flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=400s", selector)
     try:

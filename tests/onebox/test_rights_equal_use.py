@@ -12,11 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from kubernetes import client, config
 from trainmaster.wire import names
 
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import Job
+from tests.onebox.operator_jobs import Job, jobs_api
 from tests.onebox.paced import ENDLESS, Document
 
 pytestmark = pytest.mark.cluster
@@ -89,7 +88,7 @@ def _try_names_that_are_taken(job: Job) -> None:
 
 def _edit_until_writes_collide(job: Job) -> None:
     """A user edits the job without pause, until one of the operator's status writes meets a newer version."""
-    jobs = client.CustomObjectsApi(config.new_client_from_config(str(job.cluster.kubeconfig)))  # type: ignore[no-untyped-call]
+    jobs = jobs_api(job.cluster.kubeconfig)
     stop = threading.Event()
 
     def edit() -> None:
