@@ -3,7 +3,7 @@
 import pytest
 
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import Job
+from tests.onebox.operator_jobs import Job, without_torch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -34,7 +34,9 @@ def test_an_image_that_is_not_there_ends_the_job_in_time(job: Job) -> None:
 
 
 def test_a_claim_that_comes_late(job: Job) -> None:
-    job.submit(checkpoint={"storage": {"persistentVolumeClaim": {"claimName": "late"}}})
+    storage = {"persistentVolumeClaim": {"claimName": "late"}}
+    workers = {"replicas": 2, **without_torch(job.cluster)}
+    job.submit(training={"command": ["python3", "-c", ""]}, workers=workers, checkpoint={"storage": storage})
     message = _wait_for_reason(job, "VolumeMissing")
     assert "late" in message
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}

@@ -1,12 +1,14 @@
 """Every strategy in real pods: the word is changed and nothing else, and the model is the one that it should be.
 
 Each job trains in pods of its own, some jobs at a time. Where every step is the same sum as on one device, the loss
-is too; LocalSGD is another algorithm, and is held to the very bits of the same YAML on this machine.
+is too; LocalSGD is another algorithm, and is held to the very bits of the same YAML on this machine. The ring between
+pods is that of Hierarchical, whose leaders are in pods of their own.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.local.command import Command
+from tests.local.command import Command, start_warm_parent
 from tests.onebox.conftest import new_namespace
 from tests.onebox.flavours import Existing, Flavour
+from tests.onebox.framework_jobs import wait_until_pods_have_ended
 from tests.onebox.operator_jobs import Job
 from tests.onebox.paced import Document
 
@@ -32,14 +35,12 @@ TRAINING: Document = {
 }
 DEVICE = "example.com/device"  # not of any plugin: the test tells the nodes that they have some
 TWO_WORKERS: Document = {"replicas": 2, "cpu": "250m"}
-FOUR_WORKERS: Document = {"replicas": 4, "cpu": "250m"}
 TWO_DEVICES: Document = {"replicas": 1, "cpu": "250m", "gpus": 2, "gpuResource": DEVICE}
 TWO_BY_TWO: Document = {"replicas": 2, "cpu": "250m", "gpus": 2, "gpuResource": DEVICE}
 
 AS_ONE_DEVICE: dict[str, tuple[Document, Document]] = {
     "onedevice": ({"type": "OneDevice"}, {"replicas": 1, "cpu": "250m"}),
     "native": ({"type": "AllReduce", "allReduce": {"algorithm": "Native"}}, TWO_WORKERS),
-    "ring": ({"type": "AllReduce", "allReduce": {"algorithm": "Ring"}}, TWO_WORKERS),
     "driver": ({"type": "AllReduce", "allReduce": {"algorithm": "Driver"}}, TWO_WORKERS),
     "hierarchical": ({"type": "AllReduce", "allReduce": {"algorithm": "Hierarchical"}}, TWO_BY_TWO),
     "mirrored": ({"type": "Mirrored"}, TWO_DEVICES),
@@ -47,7 +48,7 @@ AS_ONE_DEVICE: dict[str, tuple[Document, Document]] = {
     "sharded": ({"type": "FullySharded"}, TWO_WORKERS),
     "pipeline": ({"type": "Pipeline"}, TWO_WORKERS),
     "tensor": ({"type": "Tensor"}, TWO_WORKERS),
-    "mesh": ({"type": "Mesh", "mesh": {"pipeline": 2, "tensor": 2}}, FOUR_WORKERS),
+    "mesh": ({"type": "Mesh", "mesh": {"pipeline": 2, "tensor": 2}}, TWO_BY_TWO),
 }
 OTHERS: dict[str, tuple[Document, Document]] = {
     "local-sgd": ({"type": "LocalSGD", "localSGD": {"every": 4}}, TWO_WORKERS),
@@ -67,10 +68,17 @@ def a_job(name: str) -> Document:
 
 
 @pytest.fixture(scope="module")
-def ends(cluster: Flavour) -> Iterator[Ends]:
+def jobs(cluster: Flavour) -> Iterator[dict[str, Job]]:
+    """All of them, in one namespace."""
+    with new_namespace(cluster) as namespace, _devices(cluster):
+        yield {name: Job(cluster, namespace, name) for name in JOBS}
+
+
+@pytest.fixture(scope="module")
+def ends(jobs: dict[str, Job]) -> Iterator[Ends]:
     """The status of each job at its end."""
-    with new_namespace(cluster) as namespace, _devices(cluster), ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {name: pool.submit(_end_of, Job(cluster, namespace, name)) for name in JOBS}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {name: pool.submit(_end_of, job) for name, job in jobs.items()}
         pool.shutdown(cancel_futures=True)
 
 
@@ -98,11 +106,17 @@ def _end_of(job: Job) -> Document:
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Document:
     """The ends of the two jobs that the others are compared with, on this machine."""
-    return {name: _run(tmp_path_factory.mktemp(name), name) for name in ("onedevice", "local-sgd")}
+    socket = tmp_path_factory.mktemp("warm") / "socket"
+    parent = start_warm_parent(Path(sys.executable), socket)
+    try:
+        return {name: _run(tmp_path_factory.mktemp(name), name, socket) for name in ("onedevice", "local-sgd")}
+    finally:
+        parent.terminate()
+        parent.wait()
 
 
-def _run(folder: Path, name: str) -> Document:
-    command = Command(folder, None)
+def _run(folder: Path, name: str, warm: Path) -> Document:
+    command = Command(folder, warm)
     try:
         assert command.start(a_job(name)).end() == 0, command.stderr
         return command.status
@@ -117,6 +131,14 @@ def test_it_trains_to_the_end_in_pods(ends: Ends, name: str) -> None:
     assert (status["progress"]["step"], status["restartCount"]) == (STEPS, 0), json.dumps(status, indent=1)
     assert status["checkpoint"]["step"] == STEPS
     assert len(status["checkpoint"]["sha256"]) == 64
+
+
+def test_a_finished_job_keeps_its_pods_for_their_logs(ends: Ends, jobs: dict[str, Job]) -> None:
+    status, job = ends["native"].result(), jobs["native"]
+    assert status["attempt"] == 1
+    wait_until_pods_have_ended(job)
+    assert "AllWorkersFinished" in job.events()
+    assert "Finished" in job.kubectl("logs", "native-worker-0-0")
 
 
 @pytest.mark.parametrize("name", AS_ONE_DEVICE)

@@ -11,7 +11,7 @@ import yaml
 from trainmaster.cli import bundling
 
 from tests.onebox.flavours import Flavour
-from tests.onebox.operator_jobs import Job
+from tests.onebox.operator_jobs import Job, without_torch
 from tests.onebox.paced import DIGITS, Document
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -86,7 +86,9 @@ def test_a_folder_trains_in_pods_and_comes_back(job: Job, folder: Path) -> None:
 
 
 def test_a_pod_that_is_lost_has_the_same_code_again_and_its_log_goes_on(job: Job, folder: Path) -> None:
-    path = write(folder, {"command": ["python3", "script.py"]})
+    """In an image of one's own, which has Python and nothing of ours: the agent is brought in, and the code."""
+    workers = {"replicas": 2, **without_torch(job.cluster)}
+    path = write(folder, {"command": ["python3", "script.py"]}, workers=workers)
     run(job, "submit", str(path))
     job.wait("Running")
     (folder / "parts" / "naming.py").write_text("raise SystemExit('changed since')\n")
