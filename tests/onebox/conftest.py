@@ -32,7 +32,7 @@ def cluster() -> Iterator[Flavour]:
         yield from _onebox()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def onebox(cluster: Flavour) -> Cluster:
     """The cluster, for tests that look at or break the one-machine kind."""
     if not isinstance(cluster, Cluster):

@@ -1,11 +1,14 @@
 """The cluster itself: everything that later tests take for granted, asked of the real thing once."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import jwt
 import pytest
 
+from tests.onebox.conftest import new_namespace
 from tests.onebox.flavours import Flavour
 from tests.onebox.pods import create, field, output, pod, wait
 from tools.onebox import Cluster, leftovers, registry
@@ -16,7 +19,18 @@ pytestmark = pytest.mark.cluster
 
 NODES = pytest.mark.parametrize("node", NODE_NAMES)
 
-REQUEST = r"GET / HTTP/1.0\r\n\r\n"  # busybox's own wget falls over where it cannot look names up
+ASK_A_SERVER = """
+import sys, time, urllib.request
+end = time.monotonic() + 200
+while True:
+    try:
+        print(urllib.request.urlopen(f"http://{sys.argv[1]}/", timeout=2).read().decode(), end="")
+        break
+    except OSError:
+        if time.monotonic() > end:
+            raise
+        time.sleep(0.2)
+"""
 
 ASK_THE_API_SERVER = """
 import os, ssl, urllib.request
@@ -28,16 +42,44 @@ request.add_header("Authorization", f"Bearer {token}")
 print(urllib.request.urlopen(request, context=context, timeout=60).read().decode())
 """
 
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "shared"},
+    "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+}
 
-def serving(name: str, node: str) -> dict[str, Any]:
-    """Describe a pod that serves its own name over HTTP."""
-    return pod(name, "sh", "-c", f"echo {name} > /tmp/index.html; exec httpd -f -p 8080 -h /tmp", node=node)
 
-
-def service(name: str) -> dict[str, Any]:
-    """Describe a service for the pods with that name as their label."""
+def serving(name: str) -> list[dict[str, Any]]:
+    """Describe a pod on the node of that name that serves its name over HTTP, and a service for it."""
+    script = f"echo hello; cd /tmp; echo {name} > index.html; exec python3 -m http.server 8080"
+    manifest = pod(name, "sh", "-c", script, node=name, image=OPERATOR_IMAGE)
+    manifest["spec"]["volumes"].append({"name": "data", "persistentVolumeClaim": {"claimName": "shared"}})
+    manifest["spec"]["containers"][0]["volumeMounts"].append({"name": "data", "mountPath": "/data"})
     spec = {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+    return [manifest, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}]
+
+
+@dataclass(frozen=True)
+class ServingPods:
+    """A confined pod on each node, named like it, with the same claim at /data."""
+
+    onebox: Cluster
+    namespace: str
+
+    def run(self, node: str, *command: str) -> str:
+        """Run a command in one of them, and return what it printed."""
+        return self.onebox.kubectl("exec", node, f"--namespace={self.namespace}", "--", *command)
+
+
+@pytest.fixture(scope="module")
+def serving_pods(onebox: Cluster) -> Iterator[ServingPods]:
+    """Two pods that run, for all questions that a pod can answer by a command."""
+    with new_namespace(onebox) as namespace:
+        create(onebox, namespace, CLAIM, *serving(NODE_NAMES[0]), *serving(NODE_NAMES[1]))
+        for name in NODE_NAMES:
+            wait(onebox, namespace, name, "Running")
+        yield ServingPods(onebox, namespace)
 
 
 def test_both_nodes_are_ready(onebox: Cluster) -> None:
@@ -54,39 +96,40 @@ def test_the_image_of_the_agent_is_below_15_megabytes() -> None:
 
 
 @NODES
-def test_a_confined_pod_runs_and_its_log_can_be_read(onebox: Cluster, namespace: str, node: str) -> None:
+def test_a_confined_pod_runs_and_its_log_can_be_read(serving_pods: ServingPods, node: str) -> None:
     """Scheduler, kubelet, containerd and the way from the API server to the kubelet work."""
-    assert output(onebox, namespace, pod("hello", "echo", "hello", node=node)) == "hello\n"
+    log = serving_pods.onebox.kubectl("logs", node, f"--namespace={serving_pods.namespace}")
+    assert log.splitlines()[0] == "hello"
 
 
 @NODES
-def test_a_command_runs_in_a_pod(onebox: Cluster, namespace: str, node: str) -> None:
+def test_a_command_runs_in_a_pod(serving_pods: ServingPods, node: str) -> None:
     """`kubectl exec` works, and the pod is the user that it should be."""
-    create(onebox, namespace, pod("sleeper", "sleep", "600", node=node))
-    wait(onebox, namespace, "sleeper", "Running")
-    words = ("exec", "sleeper", f"--namespace={namespace}", "--", "id", "-u")
-    assert onebox.kubectl(*words) == "65532\n"
+    assert serving_pods.run(node, "id", "-u") == "65532\n"
 
 
 @pytest.mark.parametrize(("here", "there"), [NODE_NAMES, NODE_NAMES[::-1]])
-def test_pods_reach_one_another_and_services(onebox: Cluster, namespace: str, here: str, there: str) -> None:
+def test_pods_reach_one_another_and_services(serving_pods: ServingPods, here: str, there: str) -> None:
     """By the address of a pod on the other node, and by the address of its service."""
-    create(onebox, namespace, serving("server", there), service("server"))
-    wait(onebox, namespace, "server", "Running")
-    address = field(onebox, namespace, "server", ".status.podIP")
-    get = ("get", "service", "server", f"--namespace={namespace}", "--output=jsonpath={.spec.clusterIP}")
-    for name, place in (("by-address", f"{address} 8080"), ("by-service", f"{onebox.kubectl(*get)} 80")):
+    address = field(serving_pods.onebox, serving_pods.namespace, there, ".status.podIP")
+    get = ("get", "service", there, f"--namespace={serving_pods.namespace}", "--output=jsonpath={.spec.clusterIP}")
+    for place in (f"{address}:8080", serving_pods.onebox.kubectl(*get)):
         # The service's rules may be a moment away: the question is repeated until there is an answer.
-        script = f"until printf '{REQUEST}' | nc -w 2 {place} | grep server; do sleep 0.2; done"
-        assert output(onebox, namespace, pod(name, "sh", "-c", script, node=here)) == "server\n"
+        assert serving_pods.run(here, "python3", "-c", ASK_A_SERVER, place) == f"{there}\n"
 
 
 @NODES
-def test_a_pod_reaches_the_api_server(onebox: Cluster, namespace: str, node: str) -> None:
+def test_a_pod_reaches_the_api_server(serving_pods: ServingPods, node: str) -> None:
     """By its service address, with its certificate verified, and may read the keys that sign tokens."""
-    asking = pod("asking", "python3", "-c", ASK_THE_API_SERVER, node=node, image=OPERATOR_IMAGE)
-    answer = json.loads(output(onebox, namespace, asking))
-    assert answer == json.loads(onebox.kubectl("get", "--raw", "/openid/v1/jwks"))
+    answer = json.loads(serving_pods.run(node, "python3", "-c", ASK_THE_API_SERVER))
+    assert answer == json.loads(serving_pods.onebox.kubectl("get", "--raw", "/openid/v1/jwks"))
+
+
+def test_a_claim_is_bound_to_a_volume_that_both_nodes_see(serving_pods: ServingPods) -> None:
+    """What one node's pod writes, the other node's reads: where checkpoints go."""
+    writer, reader = NODE_NAMES
+    serving_pods.run(writer, "sh", "-c", "echo kept > /data/file")
+    assert serving_pods.run(reader, "cat", "/data/file") == "kept\n"
 
 
 def test_a_projected_token_names_its_pod(cluster: Flavour, namespace: str) -> None:
@@ -103,20 +146,6 @@ def test_a_projected_token_names_its_pod(cluster: Flavour, namespace: str) -> No
     key = keys[jwt.get_unverified_header(token)["kid"]]
     claims = jwt.decode(token, key, algorithms=["RS256"], audience="trainmaster")
     assert claims["kubernetes.io"]["pod"]["uid"] == field(cluster, namespace, "showing", ".metadata.uid")
-
-
-def test_a_claim_is_bound_to_a_volume_that_both_nodes_see(onebox: Cluster, namespace: str) -> None:
-    """What one node's pod writes, the other node's reads: where checkpoints go."""
-    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "shared"}, "spec": spec}
-    create(onebox, namespace, claim)
-    scripts = {"writer": "echo kept > /data/file", "reader": "cat /data/file"}
-    for (name, script), node in zip(scripts.items(), NODE_NAMES, strict=True):
-        manifest = pod(name, "sh", "-c", script, node=node)
-        manifest["spec"]["volumes"].append({"name": "data", "persistentVolumeClaim": {"claimName": "shared"}})
-        manifest["spec"]["containers"][0]["volumeMounts"].append({"name": "data", "mountPath": "/data"})
-        printed = output(onebox, namespace, manifest)
-    assert printed == "kept\n"
 
 
 def test_every_request_is_in_the_audit_log(cluster: Flavour, namespace: str) -> None:
