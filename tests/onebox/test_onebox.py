@@ -1,8 +1,12 @@
 """The cluster itself: everything that later tests take for granted, asked of the real thing once."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -11,7 +15,7 @@ import pytest
 from tests.onebox.conftest import new_namespace
 from tests.onebox.flavours import Flavour
 from tests.onebox.pods import create, field, output, pod, wait
-from tools.onebox import Cluster, leftovers, registry
+from tools.onebox import Cluster, cgroups, leftovers, registry
 from tools.onebox.paths import AGENT_IMAGE, NODE_NAMES, OPERATOR_IMAGE
 from tools.onebox.processes import wait as wait_until
 
@@ -40,6 +44,20 @@ token = open(f"{folder}/token").read()
 request = urllib.request.Request("https://%s/openid/v1/jwks" % os.environ["KUBERNETES_SERVICE_HOST"])
 request.add_header("Authorization", f"Bearer {token}")
 print(urllib.request.urlopen(request, context=context, timeout=60).read().decode())
+"""
+
+# Its last child waits for the end of its first one; ends of the others in between take a while.
+A_WATCHER = """
+import os, pathlib, select, subprocess, sys
+folder = pathlib.Path(sys.argv[1])
+children = [subprocess.Popen(["sleep", "600"]) for _ in range(100)]
+if os.fork() == 0:
+    first = os.pidfd_open(children[0].pid)
+    (folder / "ready").touch()
+    select.select([first], [], [])
+    (folder / "told").touch()
+    os._exit(0)
+os.wait()
 """
 
 CLAIM = {
@@ -171,6 +189,19 @@ def test_a_lost_node_is_noticed_and_comes_back(onebox: Cluster, breakable: Flavo
     wait_until(lambda: not node.is_ready(), "the loss is noticed", 200)
     breakable.node("node-2").start()
     wait_until(node.is_ready, "the node is back", 200)
+
+
+@pytest.mark.usefixtures("onebox")  # which takes control groups away again
+def test_nothing_on_a_node_sees_another_part_of_it_end(tmp_path: Path) -> None:
+    """As in a power cut: else a kubelet could still tell of its pods, or an agent of its ranks."""
+    cgroups.create("power")
+    told, command = tmp_path / "told", (*cgroups.entering("power"), sys.executable, "-c", A_WATCHER, str(tmp_path))
+    with subprocess.Popen(command) as watcher:
+        wait_until((tmp_path / "ready").exists, "it watches", 200)
+        cgroups.kill("power")
+        assert watcher.wait() == -signal.SIGKILL
+    cgroups.remove("power")
+    assert not told.exists()
 
 
 def test_what_a_cluster_leaves_is_seen(onebox: Cluster) -> None:
