@@ -186,9 +186,9 @@ def test_a_lost_node_is_noticed_and_comes_back(onebox: Cluster, breakable: Flavo
     """Its daemons and pods end at once; the cluster says so within seconds, and has it again after a start."""
     node = onebox.node("node-2")
     breakable.node("node-2").kill()
-    wait_until(lambda: not node.is_ready(), "the loss is noticed", 200)
+    wait_until(lambda: not node.is_ready(), "the loss is noticed", 200, 0.5)
     breakable.node("node-2").start()
-    wait_until(node.is_ready, "the node is back", 200)
+    wait_until(node.is_ready, "the node is back", 200, 0.5)
 
 
 @pytest.mark.usefixtures("onebox")  # which takes control groups away again

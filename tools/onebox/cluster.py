@@ -46,6 +46,9 @@ from tools.onebox.paths import (
 from tools.onebox.remains import clean, leftovers
 from tools.onebox.shell import OneboxError, lock, run, step
 
+LOOK_SECONDS = 0.5
+"""Between two looks by kubectl, each of which takes a tenth of a second of the processor."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -126,7 +129,7 @@ class Cluster:
             controlplane.start()
             for name in NODE_NAMES:
                 node.start(name)
-            processes.wait(self._is_ready, "both nodes are ready", 180)
+            processes.wait(self._is_ready, "both nodes are ready", 180, LOOK_SECONDS)
             volumes.provide(self.kubectl)
 
     def down(self) -> None:

@@ -112,13 +112,13 @@ def forget(name: str) -> None:
     (PROCESSES / f"{name}.json").unlink(missing_ok=True)
 
 
-def wait(condition: Callable[[], bool], what: str, seconds: float) -> None:
-    """Wait until something holds, looking twenty times a second; say what did not happen in time."""
+def wait(condition: Callable[[], bool], what: str, seconds: float, pause: float = 0.05) -> None:
+    """Wait until something holds, with a pause between two looks; say what did not happen in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise OneboxError(f"waited {seconds:.0f} s in vain until {what}; the logs are in {LOGS}")
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def _write(record: Record) -> None:
