@@ -125,6 +125,11 @@ class Job:
         listed = json.loads(self.kubectl("get", "pods", "--output=json"))
         return {pod["metadata"]["name"]: pod for pod in listed["items"]}
 
+    def uids(self) -> dict[str, str]:
+        """What tells a pod from another one of the same name, of those that nobody has deleted."""
+        pods = self.pods().items()
+        return {name: pod["metadata"]["uid"] for name, pod in pods if "deletionTimestamp" not in pod["metadata"]}
+
     def pod_of(self, index: int) -> str:
         """Return the name of the pod of one worker that is up now."""
         (name,) = [

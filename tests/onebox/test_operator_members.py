@@ -22,7 +22,7 @@ def test_a_worker_and_a_server_come_back_alone(job: Job) -> None:
     assert (status["replicas"]["summary"], status["parameterServers"]["summary"]) == ("2/2", "2/2")
     resources = job.pods()["digits-parameterserver-0-0"]["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {"memory": "1Gi"}
-    before = {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
+    before = job.uids()
     job.kubectl("delete", "pod", "digits-worker-1-0", "--wait=false")
     job.wait_for("jsonpath={.status.incarnations.worker-1}=1")
     job.kill_rank("digits-parameterserver-1-0")
@@ -30,6 +30,6 @@ def test_a_worker_and_a_server_come_back_alone(job: Job) -> None:
     status = job.goes_on()
     assert status["attempt"] == 1, "nobody else was disturbed"
     assert [entry["class"] for entry in status["restarts"]] == ["ReplicaDeleted", "Signal"]
-    kept = {name: pod["metadata"]["uid"] for name, pod in job.pods().items() if name in before}
+    kept = {name: uid for name, uid in job.uids().items() if name in before}
     assert kept.items() <= before.items()
     assert len(kept) == 3

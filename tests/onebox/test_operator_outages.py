@@ -71,14 +71,6 @@ def _leader(cluster: Flavour) -> str:
     return cluster.kubectl("get", "lease/trainmaster", SYSTEM, f"--output={path}").partition("_")[0]
 
 
-def _uids(job: Job) -> dict[str, str]:
-    """What tells a pod from another one of the same name."""
-    pods = job.pods().values()
-    return {
-        pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" not in pod["metadata"]
-    }
-
-
 def _after(job: Job, before: Document) -> tuple[Document, Document]:
     """Wait for an attempt after that of `before`; return the status, and the one line that its ledger has more."""
     end = time.monotonic() + 400
@@ -112,7 +104,7 @@ def test_the_leader_killed_under_a_training_job(
 ) -> None:
     """At once and without a word, while a rank dies: the standby judges that death, once."""
     cluster.kubectl("rollout", "status", "deployment/trainmaster", SYSTEM, "--timeout=200s")
-    uids, status = _uids(job), job.status()
+    uids, status = job.uids(), job.status()
     before = _leader(cluster)
     cluster.kubectl("delete", "pod", before, SYSTEM, "--grace-period=0", "--force", "--wait=false")
     began = time.monotonic()
@@ -121,25 +113,25 @@ def test_the_leader_killed_under_a_training_job(
     record_property("seconds_to_the_next_attempt", round(time.monotonic() - began, 2))
     assert _leader(cluster) not in ("", before)
     _after_one_restart(job, status)
-    assert _uids(job) == uids
+    assert job.uids() == uids
 
 
 def test_an_operator_killed_while_ranks_die(job: Job, cluster: Flavour) -> None:
-    uids, before = _uids(job), job.status()
+    uids, before = job.uids(), job.status()
     _kill_operator(cluster)
     job.kill_rank(job.pod_of(0))
     cluster.kubectl("rollout", "status", "deployment/trainmaster", SYSTEM, "--timeout=200s")
     _after_one_restart(job, before)
-    assert _uids(job) == uids
+    assert job.uids() == uids
 
 
 def test_a_rank_that_is_killed_costs_no_pod(job: Job) -> None:
-    uids, before = _uids(job), job.status()
+    uids, before = job.uids(), job.status()
     job.kill_rank(job.pod_of(1))
     line = _after_one_restart(job, before)
     assert (line["class"], line["exit"]) == ("Signal", "SIGKILL")
     assert line["secondsLost"] > 0
-    assert _uids(job) == uids
+    assert job.uids() == uids
 
 
 @pytest.mark.slow
