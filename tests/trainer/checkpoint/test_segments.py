@@ -136,8 +136,8 @@ def test_only_what_some_checkpoint_needs_is_kept(tmp_path: Path) -> None:
     assert pod.ranges == ["00000001-00000020"]
     pod.save(22)
     assert len(pod.segments) == 2, "that of the checkpoint before is one of this one's"
-    pod.save(30)
-    assert pod.ranges == ["00000001-00000030"]
+    pod.save(34)  # lines differ by some bytes: 14 of them are more than half of 20
+    assert pod.ranges == ["00000001-00000034"]
 
 
 def test_a_resume_has_the_lines_of_the_training_s_way(tmp_path: Path) -> None:
