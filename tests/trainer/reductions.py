@@ -14,12 +14,13 @@ from torch import Tensor
 from torch.distributed import _functional_collectives as functional
 from trainmaster_trainer.collectives import choose
 from trainmaster_trainer.collectives.funnel import Funnel
-from trainmaster_trainer.collectives.memory_slots import share_slots
+from trainmaster_trainer.collectives.memory_slots import SemaphoreKind, share_slots
 from trainmaster_trainer.collectives.native import Native
 from trainmaster_trainer.collectives.peer_memory import MemoryPeerLostError
 from trainmaster_trainer.collectives.reducer import Reducer
 from trainmaster_trainer.collectives.shared import SharedMemory
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.shared_memory.semaphores import SLICE_NANOSECONDS
 from trainmaster_trainer.strategies.axes import Axes
 
 
@@ -124,6 +125,19 @@ def lose_a_peer(group: Group, last: int) -> dict[str, Any]:
     group.store.set(f"seen/{group.rank}", "")
     group.store.wait([f"seen/{rank}" for rank in range(group.world_size) if rank != last])
     return answer
+
+
+def outlive_a_peer(group: Group) -> None:
+    """Rank 0 ends with all that it has to do; rank 1 counts up for rank 2 only then."""
+    slots = share_slots(group, "outlived", range(3))
+    assert slots is not None
+    if group.rank == 1:
+        while slots._segments[0].owner_lives():
+            time.sleep(0.01)
+        time.sleep(4 * SLICE_NANOSECONDS / 1e9)
+        slots.post(SemaphoreKind.FULL, [2])
+    elif group.rank == 2:
+        slots.wait(SemaphoreKind.FULL, [1])
 
 
 def shards(group: Group, sizes: list[int], dtypes: list[str]) -> list[dict[str, bool]]:

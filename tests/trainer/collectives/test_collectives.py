@@ -96,6 +96,11 @@ def test_chunks_go_round_the_slots_many_times(new_job: NewJob, world: int, funct
     assert [answer for found in answers for answer in found if answer != "right"] == []
 
 
+def test_a_peer_that_has_ended_after_its_part_ends_no_wait_for_another_one(new_job: NewJob) -> None:
+    """Of the last exchange of a training, one rank may have all before another one was told of it."""
+    new_job().call(3, "reductions:outlive_a_peer")
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_a_dead_peer_ends_the_wait(new_job: NewJob, world: int) -> None:
     job = new_job().calling("reductions:lose_a_peer", last=world - 1)

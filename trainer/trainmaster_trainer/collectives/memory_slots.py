@@ -110,9 +110,9 @@ class Slots:
             semaphores_of[peer].wait(partial(self._watch, peer, deadline))
 
     def _watch(self, peer: int, deadline: float) -> None:
-        for other in self.peers:  # whichever rank has ended: this exchange cannot be completed any more
-            if not self._segments[other].owner_lives():
-                raise MemoryPeerLostError(f"rank {other}, which shares memory with this rank, has ended")
+        # Another rank that has ended may have had its part of all that was exchanged. If not, `peer` misses it as well.
+        if not self._segments[peer].owner_lives():
+            raise MemoryPeerLostError(f"rank {peer}, which shares memory with this rank, has ended")
         if time.monotonic() > deadline:
             raise MemoryPeerLostError(f"rank {peer} was silent for {self._patience.total_seconds():.0f} s")
 

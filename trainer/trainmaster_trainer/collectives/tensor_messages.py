@@ -136,7 +136,11 @@ class Messages:
                 lane.take_turn()
             else:
                 time.sleep(_PAUSE_SECONDS)
-                self._watch(peer, deadline)
+                try:
+                    self._watch(peer, deadline)
+                except MemoryPeerLostError:
+                    if not self._move_all():  # what it has sent last is there
+                        raise
 
     def _watch(self, peer: int, deadline: float) -> None:
         if not self._segments[peer].owner_lives():

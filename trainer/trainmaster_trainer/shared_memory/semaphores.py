@@ -58,7 +58,12 @@ class Semaphore:
         if self.try_wait(TRIES):
             return
         while not self.sleep():
-            watch()
+            try:
+                watch()
+            except Exception:
+                if self.try_wait(1):  # a peer counts it up, and may end before we look whether it lives
+                    return
+                raise
 
     def try_wait(self, tries: int) -> bool:
         """Count down by one if that is possible within so many tries; return whether it was counted down."""
