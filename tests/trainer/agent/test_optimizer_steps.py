@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from trainmaster.wire import codec, names
 from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 from trainmaster.wire.training import TrainingPlan
@@ -134,6 +135,12 @@ def test_steps_are_counted_once(page: Callable[..., ProgressPage], loop: Callabl
     assert told.samples_per_second > 0
 
 
+def have_a_hundred_steps(optimizer: torch.optim.Optimizer) -> None:
+    for parameter in optimizer.param_groups[0]["params"]:
+        zeros = torch.zeros_like(parameter)
+        optimizer.state[parameter] = {"step": torch.tensor(100.0), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+
+
 @pytest.mark.parametrize(
     ("kind", "step", "resumed_step"), [(torch.optim.AdamW, 102, 100), (torch.optim.SGD, 2, -1)], ids=["AdamW", "SGD"]
 )
@@ -149,12 +156,35 @@ def test_after_a_restart_the_optimizer_s_own_count_tells_where_it_goes_on(
     model = a_model()
     optimizer = kind(model.parameters(), lr=0.1)
     if kind is torch.optim.AdamW:
-        for parameter in model.parameters():
-            zeros = torch.zeros_like(parameter)
-            optimizer.state[parameter] = {"step": torch.tensor(100.0), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+        have_a_hundred_steps(optimizer)
     for _ in range(2):
         backward(model)
         optimizer.step()
+    assert (page().step, page().resumed_step) == (step, resumed_step)
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "resumed_step"), [(torch.optim.AdamW, 102, 100), (torch.optim.SGD, 2, -1)], ids=["AdamW", "SGD"]
+)
+def test_what_torch_s_checkpoints_do_to_have_a_state_is_no_step(
+    page: Callable[..., ProgressPage],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Callable[..., torch.optim.Optimizer],
+    step: int,
+    resumed_step: int,
+) -> None:
+    """A script in the manner of torchtitan loads what it has saved, and saves after each step."""
+    monkeypatch.setenv(names.ENV_ATTEMPT, "2")
+    (model, optimizer), (saved, of_saved) = ((one, kind(one.parameters(), lr=0.1)) for one in (a_model(), a_model()))
+    if kind is torch.optim.AdamW:
+        have_a_hundred_steps(of_saved)
+    weights, moments = get_state_dict(saved, of_saved)
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    for _ in range(2):
+        backward(model)
+        optimizer.step()
+        optimizer.zero_grad()
+        get_state_dict(model, optimizer)
     assert (page().step, page().resumed_step) == (step, resumed_step)
 
 

@@ -10,6 +10,7 @@ import contextlib
 import multiprocessing
 import os
 import sys
+from types import FrameType
 from typing import Any, Optional, Set
 
 from trainmaster.wire import names
@@ -19,6 +20,7 @@ from trainmaster.wire.spawning import EACH_STARTS
 from trainmaster_trainer import script_progress
 from trainmaster_trainer.agent import awaited_torch, rank_errors, stacks
 
+_MOST_FRAMES = 10  # between our hook and who called the optimizer: torch's, and wrappers of schedules and the like
 _MOST_PARAMETERS = 8  # that are asked for the optimizer's own count
 _APART = (
     "optimizer steps are taken, and torch.distributed has no process group: each of the {} ranks trains a model of its "
@@ -48,7 +50,7 @@ class Count:
 
     def stepped(self, optimizer: Any) -> None:
         """Note that this optimizer has stepped."""
-        if not self._is_a_scripts:
+        if not self._is_a_scripts or _makes_a_state():
             return
         me = id(optimizer)
         if me not in self._had_their_turn and self._had_their_turn:
@@ -64,6 +66,19 @@ class Count:
                 stacks.register(os.environ.get(names.ENV_STACKS_FILE))
             if progress is not None or multiprocessing.parent_process() is not None:
                 _say_if_apart()
+
+
+def _makes_a_state() -> bool:
+    """Return whether torch's checkpoints take this step, with gradients and rates of 0, for the optimizer's state.
+
+    They do so before they load one into it, and before they save that of one which has none, such as plain SGD.
+    """
+    frame: Optional[FrameType] = sys._getframe(1)  # noqa: SLF001 a traceback of what calls takes longer
+    for _ in range(_MOST_FRAMES):
+        if frame is None or frame.f_code.co_name == "_init_optim_state":
+            return frame is not None
+        frame = frame.f_back
+    return False
 
 
 def _say_if_apart() -> None:
