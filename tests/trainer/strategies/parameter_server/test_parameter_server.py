@@ -195,7 +195,7 @@ NOISY: Options = {  # random numbers, buffers and moments: all that a repeated s
 }
 
 
-@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("servers", [1, 2, 3])
 def test_a_synchronous_run_ends_with_the_same_bits_whoever_died(new_crew: NewCrew, servers: int) -> None:
     calm = new_crew(3, servers, "calm", **NOISY).start()
     calm.finish()
