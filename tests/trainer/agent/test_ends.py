@@ -257,12 +257,27 @@ def test_what_a_killed_rank_had_started_ends_with_it(agent: MakeAgent, intake: I
 
 
 def test_what_a_rank_had_started_does_not_outlive_it(agent: MakeAgent, intake: Intake, tmp_path: Any) -> None:
-    """Also where the rank ended well."""
-    agent("bash", "-c", f"sleep 1000 & echo $! > {tmp_path}/child")
+    """Also where the rank ended well: then the log says so, since that may have been the training."""
+    one = agent("bash", "-c", f"sleep 1000 & echo $! > {tmp_path}/child")
     intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     intake.wait_state(AgentState.FINISHED, 1, W0)
     assert wait_gone(int((tmp_path / "child").read_text()))
+    one.end()
+    assert "rank 0 has ended with 0, and nothing waits for what it had started: " in one.text
+
+
+SPAWNED = "import multiprocessing.resource_tracker as t, os; t.ensure_running(); os._exit(0)"
+
+
+def test_what_left_its_session_is_told_and_a_tracker_is_not(agent: MakeAgent, intake: Intake, tmp_path: Any) -> None:
+    one = agent("sh", "-c", f"setsid sleep 1000 & echo $! > {tmp_path}/child; {sys.executable} -c '{SPAWNED}'")
+    intake.wait_state(AgentState.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    intake.wait_state(AgentState.FINISHED, 1, W0)
+    one.end()
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert re.findall("nothing waits for .*: (.*?)[.] If", one.text) == ["sleep 1000"]
 
 
 @pytest.mark.parametrize("way", ["dies", "by orders", "with its agent"])

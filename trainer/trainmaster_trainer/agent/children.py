@@ -10,12 +10,12 @@ import os
 import signal
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import process, rank_process, rehearsal, teardown, working_set
+from trainmaster_trainer.agent import left_running, process, rank_process, rehearsal, teardown, working_set
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.huge_pages import HugePages
 
@@ -30,11 +30,12 @@ _MOST_STANDING_BY = 64
 
 @dataclass(frozen=True)
 class ChildEnd:
-    """ChildEnd is how a child ended: `code` or the name of `signal`."""
+    """ChildEnd is how a child ended: `code` or the name of `signal`, and the command lines of what it left running."""
 
     pid: int
     code: Optional[int]
     signal: Optional[str]
+    left_running: List[str] = field(default_factory=list)
 
 
 class Children:
@@ -44,6 +45,7 @@ class Children:
         self._wanted = 0  # how many should stand by
         self._pid = os.getpid()
         self._at_work: Set[int] = set()
+        self._progress_files: Dict[int, str] = {}  # of ranks at work
         self._newest_rank: Optional[int] = None  # that this process has forked
         self._working_set: Optional[working_set.Pages] = None  # of a rank
         self._standing_by: Dict[int, Channel] = {}
@@ -64,6 +66,7 @@ class Children:
         if pid is None:
             pid, rest = self._start_anew(message, descriptors)
         self._newest_rank = pid
+        self._progress_files[pid] = message["environment"].get(names.ENV_PROGRESS_FILE, "")
         return pid, rest
 
     def _start_anew(self, message: Dict[str, Any], descriptors: List[int]) -> Tuple[int, Optional[Rest]]:
@@ -149,6 +152,9 @@ class Children:
             end = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if end is None:
                 return
+            left: List[str] = []
+            if end.si_code == os.CLD_EXITED and end.si_status == 0:
+                left = left_running.command_lines(end.si_pid, self._progress_files.get(end.si_pid, ""))
             # What it had started must not hold its sockets open, nor outlive it. Not yet reaped, so the number is still
             # its own.
             process.kill_group(end.si_pid, signal.SIGKILL)
@@ -158,10 +164,11 @@ class Children:
                 channel.close()
             elif end.si_pid in self._at_work:
                 self._at_work.remove(end.si_pid)
+                self._progress_files.pop(end.si_pid, None)
                 self._newest_rank = None if end.si_pid == self._newest_rank else self._newest_rank
                 exited = end.si_code == os.CLD_EXITED
                 signal_name = None if exited else names.signal_name(end.si_status)
-                yield ChildEnd(end.si_pid, end.si_status if exited else None, signal_name)
+                yield ChildEnd(end.si_pid, end.si_status if exited else None, signal_name, left)
 
     def _send_one(self, message: Dict[str, Any], descriptors: List[int]) -> Optional[int]:
         """Give the request to a child that stands by; return its pid, or None where there is none."""
@@ -190,9 +197,3 @@ def _stand_by(channel: Channel, pages: working_set.Pages) -> int:
                 return rank_process.become(message, descriptors)()
     except EOFError:
         return 0
-
-
-def _end(end: os.waitid_result) -> ChildEnd:
-    if end.si_code == os.CLD_EXITED:
-        return ChildEnd(end.si_pid, end.si_status, None)
-    return ChildEnd(end.si_pid, None, names.signal_name(end.si_status))

@@ -6,7 +6,7 @@ Called by `ranks`. What goes over the channel (JSON, see `channel`):
     {"prepare": count}                                                 how many children should stand by
     {"start": "branch", "id", "imports", "folder", "environment", "differing"}  + its end of a channel, see `branch`
     {"ready": true, "stores", "pid"}                                   parent to agent
-    {"started": id, "pid"}   {"ended": id, "code" | "signal" | "failure"}
+    {"started": id, "pid"}   {"ended": id, "code" | "signal" | "failure", "left_running"}
 """
 
 from __future__ import annotations

@@ -226,6 +226,11 @@ class Ranks(parent.WarmListener):
         words = self._output.finish_and_tell(rank.stdout, rank.stderr) if read else ""
         self._said.look(rank.number, at_the_end=True)
         self._finish(rank)
+        for line in end.get("left_running", ()):
+            self._output.say(
+                f"rank {rank.number} has ended with 0, and nothing waits for what it had started: {line}. "
+                "If that is the training, start it without '&' and setsid, or end the command with 'wait'."
+            )
         if end is parent.LOST:
             _signal(rank, signal.SIGKILL)  # what the rank had started lives on
         elif self._was_young(rank, end):

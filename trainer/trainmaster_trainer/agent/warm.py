@@ -193,7 +193,8 @@ class WarmParent:
         for end in self._children.reap():
             work = self._work.pop(end.pid)
             if work.client in self._clients:
-                _say(work.client, {"ended": work.identity, "code": end.code, "signal": end.signal})
+                known = {"code": end.code, "signal": end.signal, "left_running": end.left_running}
+                _say(work.client, {"ended": work.identity, **known})
 
     def _kill(self, pids: List[int]) -> None:
         for pid in pids:
