@@ -24,9 +24,10 @@ FILES = [
 ARCHIVE = bundle.pack(FILES)
 
 
-def mount(folder: Path, packed: bytes, size: int = 400) -> Path:
+def mount(folder: Path, packed: bytes) -> Path:
     """The parts as kubelet mounts them: links to the present files, beside its own folder."""
     (folder / "..data").mkdir(parents=True)
+    size = max(400, len(packed) // 20)
     for number, start in enumerate(range(0, len(packed), size)):
         (folder / "..data" / f"{number:03}").write_bytes(packed[start : start + size])
         (folder / f"{number:03}").symlink_to(Path("..data", f"{number:03}"))
