@@ -1,6 +1,7 @@
 """Docstrings begin with a whole sentence: a reader understands what a thing is or does without its neighbours."""
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -59,6 +60,8 @@ FRAGMENTS = frozenset(
     }
 )
 
+CALLERS = re.compile(r"(^|[.:]\s+)(Called|Used|Imported) by ")
+
 
 def docstrings(path: Path) -> Iterator[tuple[str, str]]:
     """Yield where each docstring of a file stands, and its text."""
@@ -75,6 +78,13 @@ def test_docstrings_begin_with_a_whole_sentence() -> None:
     fragments = [place for place, first in found if first in FRAGMENTS]
     assert len(found) > 2000
     assert len(fragments) <= MOST_FRAGMENTS * len(found), fragments
+
+
+def test_no_docstring_says_who_calls() -> None:
+    """The callers change, and nobody looks here then."""
+    files = [path for folder in ("operator", "trainer") for path in sorted((ROOT / folder).rglob("*.py"))]
+    found = [place for path in files for place, text in docstrings(path) if CALLERS.search(text)]
+    assert not found
 
 
 def field_texts(path: Path) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,6 @@
 """Collating: single samples of a dataset made one batch, and a clear end where they do not fit together.
 
-Called by `data.py`. The order of samples is chance, so a sample that fits no other is named by its number in the
-dataset.
+The order of samples is chance, so a sample that fits no other is named by its number in the dataset.
 """
 
 from __future__ import annotations

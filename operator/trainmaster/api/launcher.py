@@ -1,6 +1,6 @@
 """Find a command of a launcher's that no rank will carry out, refused while nothing runs yet.
 
-Called by `api/document.py`. The ranks refuse by the same words (`wire/launchers.py`), and know more: what `auto` and
+The ranks refuse by the same words (`wire/launchers.py`), and know more: what `auto` and
 `gpu` come to on their machine. The API server cannot ask this.
 """
 

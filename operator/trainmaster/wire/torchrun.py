@@ -1,8 +1,7 @@
 """Pure: what a command line of torchrun asks for, read with the options of torch 2.15's `torch.distributed.run`.
 
-Called by the agent, which carries the command out, and by `api/launcher.py`, which refuses it before anything runs. The
-agent does torchrun's work, so each option is obeyed, or done by the agent in its own way, or refused with what to write
-instead: none is dropped in silence.
+The agent does torchrun's work, so each option is obeyed, or done by the agent in its own way, or refused with what to
+write instead: none is dropped in silence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Find out how a rank came to its end: exit status, error files, and the kernel's count of out-of-memory kills.
-
-Called by `ranks` when a rank has ended.
-"""
+"""Find out how a rank came to its end: exit status, error files, and the kernel's count of out-of-memory kills."""
 
 from __future__ import annotations
 

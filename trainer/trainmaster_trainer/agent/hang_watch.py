@@ -1,6 +1,6 @@
-"""Watches for hangs: looks at progress pages and processes several times a second, and keeps the stacks.
+"""Watch for hangs: look at progress pages and processes several times a second, and keep the stacks.
 
-Called by `engine` for each attempt. Who hangs is decided in `hangs`; what a stack means in `stacks`.
+Who hangs is decided in `hangs`; what a stack means in `stacks`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hold the agent's channel to the warm parent: the one of the local platform, or one that it starts itself.
 
-Called by `ranks`. What goes over the channel (JSON, see `channel`):
+What goes over the channel (JSON, see `channel`):
     {"start": "rank", "id", "environment"}  + stdout, stderr (, listener)   agent to parent
     {"start": "store", "id", "host", "port"}  + listener
     {"prepare": count}                                                 how many children should stand by

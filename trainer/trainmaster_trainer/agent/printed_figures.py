@@ -1,7 +1,7 @@
 """Read steps, loss and total from what a script prints, by the expressions of spec.training.progress.
 
-Called by `ranks` for each rank. The writing thread of `output` keeps the newest of what came; this looks at it a few
-times a second, in the main thread, and the result lies over the rank's progress page (`files`).
+The writing thread of `output` keeps the newest of what came; this looks at it a few times a second, in the main thread,
+and the result lies over the rank's progress page (`files`).
 
 An expression is the user's, and so are the lines: one that goes back and forth for ever must not stop the agent. So
 little of a long line is looked at, and an alarm that counts the processor's time ends a search, after which the

@@ -1,6 +1,6 @@
 """The rank processes of one attempt: start them over the warm parent, stop them, tell how each came to its end.
 
-Called by `engine` with the supervisor's actions; answers with the supervisor's events.
+What is to be done are the supervisor's actions, and what has happened its events.
 """
 
 from __future__ import annotations

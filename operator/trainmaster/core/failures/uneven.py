@@ -1,7 +1,7 @@
 """A script's rank that ended with exit code 0 while another one waited for it: what the waiting rank cannot tell.
 
 The error of the rank that waits says no more than that a connection was closed. Our own training loop takes the same
-number of steps on each rank, so this is about scripts only. Called by the rules about failures.
+number of steps on each rank, so this is about scripts only.
 """
 
 import dataclasses
