@@ -166,7 +166,14 @@ ROWS, NUMBERS = torch.ones(6, 2), torch.ones(6)
 
 
 @pytest.mark.parametrize(
-    "batch", [(ROWS, NUMBERS), ({"rows": ROWS}, NUMBERS), (ROWS[:1], NUMBERS[:1]), (ROWS[:0], ROWS[:0])]
+    "batch",
+    [
+        (ROWS, NUMBERS),
+        ({"rows": ROWS}, NUMBERS),
+        (ROWS[:1], NUMBERS[:1]),
+        (ROWS[:0], ROWS[:0]),
+        (torch.ones(6, 8), NUMBERS),  # as many columns as samples were asked for
+    ],
 )
 def test_a_share_of_which_samples_are_left_out_is_refused_where_its_mean_is_weighed(batch: Any) -> None:
     """Else the mean over fewer samples would be weighed as that over all of them."""
@@ -181,6 +188,7 @@ def test_a_share_of_which_samples_are_left_out_is_refused_where_its_mean_is_weig
     "batch",
     [
         (torch.ones(5, 8, 2), torch.ones(8)),  # time comes first
+        (torch.ones(5, 8, 2), torch.ones(5, 8)),
         (torch.ones(1, 30), torch.ones(1, 30)),  # all tokens in one row
         (torch.ones(3, 4), torch.ones(8)),
         ({"nodes": torch.ones(5, 2), "edges": torch.ones(2, 7)}, torch.ones(3)),  # graphs

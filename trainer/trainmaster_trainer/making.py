@@ -99,13 +99,16 @@ def pair(batch: Any, what: str) -> tuple[Any, Any]:
 def check_has_all(batch: tuple[Any, Any], size: int) -> None:
     """Check that a collate has made a batch of all `size` samples, as far as shapes tell.
 
-    Batches that are none of samples are left alone: tokens in one row, time as the first dimension, graphs.
+    Batches that are none of samples are left alone: tokens in one row, time as the first dimension, graphs. Targets in
+    one row are labels, one for each sample, whatever number the inputs have in another dimension.
 
     Raises:
         ConfigurationError: all tensors begin with the same smaller number.
     """
     shapes = [leaf.shape for leaf in leaves(batch) if leaf.dim()]
-    if not shapes or any(size in shape for shape in shapes):
+    labels = leaves(batch[1])
+    are_labels = bool(labels) and all(leaf.dim() == 1 for leaf in labels)
+    if not shapes or any(size in shape[: 1 if are_labels else None] for shape in shapes):
         return
     found = shapes[0][0]
     is_row = found == 1 and all(len(shape) > 1 for shape in shapes)
