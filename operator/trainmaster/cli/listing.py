@@ -12,6 +12,7 @@ from trainmaster.cli.targets import answer, find_local, local_runs
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.following import pods_of
+from trainmaster.core.report import conditions
 from trainmaster.core.report.story import story
 from trainmaster.wire import names
 
@@ -80,8 +81,7 @@ def _details(item: Document, pods: list[str]) -> list[str]:
     """Return what is to be said of one job: its story, what is in its way, its code and its pods."""
     status = TrainingJobStatus.read(item.get("status"))
     lines = list(story(status, item["metadata"]["name"]))
-    wrong = [c for c in status.conditions if c.status == "False" and not status.finished]
-    lines += [f"{c.type}: {c.message or c.reason}" for c in wrong]
+    lines += [f"{one.type}: {one.message or one.reason}" for one in conditions.in_the_way(status)]
     if status.code:
         commit = (
             f"commit {status.code.commit}{' with changes' if status.code.dirty else ''}" if status.code.commit else ""

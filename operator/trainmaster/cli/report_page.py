@@ -11,6 +11,7 @@ from trainmaster.cli.differences import Row
 from trainmaster.cli.markup import Markup, element, several
 from trainmaster.cli.subjects import Subject
 from trainmaster.core.failures import classes
+from trainmaster.core.report import conditions
 from trainmaster.core.report.story import story
 
 BEGINNING = "<!doctype html><!-- made by trainmaster report -->"
@@ -99,8 +100,7 @@ def _training(subject: Subject) -> list[str]:
         parts += [element("h3", f"Goodput {status.goodput.share}"), report_charts.goodput(status.goodput)]
     if status.restarts:
         parts += [element("h3", "Restarts"), *(_restart(record) for record in status.restarts)]
-    wrong = [one for one in status.conditions if one.status == "False" and not status.finished]
-    parts += [element("p", f"{one.type}: {one.message or one.reason}") for one in wrong]
+    parts += [element("p", f"{one.type}: {one.message or one.reason}") for one in conditions.in_the_way(status)]
     if subject.spec:
         job = str(yaml.safe_dump(differences.without_secrets(subject.spec), sort_keys=False, allow_unicode=True))
         parts.append(element("details", element("summary", "The job"), _lines(job)))

@@ -7,6 +7,7 @@ import pytest
 from trainmaster.api.job_states import Phase
 from trainmaster.api.status import Condition, Waiting
 from trainmaster.core import figures
+from trainmaster.core.report.conditions import in_the_way
 from trainmaster.wire.agent_states import AgentState
 from trainmaster.wire.messages import CheckpointRecord, RankProgress
 
@@ -62,6 +63,20 @@ def test_suspension_leaves_its_trace() -> None:
     assert condition(stage, "Suspended").status == "True"
     stage.respec(suspend=False)
     assert (condition(stage, "Suspended").status, condition(stage, "Suspended").reason) == ("False", "Resumed")
+    assert condition(stage, "Suspended").message == "spec.suspend is false again."
+
+
+def test_in_the_way_is_what_is_not_well_and_not_said_otherwise() -> None:
+    stage = a_running_group(workers=1).respec(suspend=True)
+    assert [one.type for one in in_the_way(stage.status)] == ["ReplicasReady"]
+    stage.respec(suspend=False)
+    assert "Suspended" not in {one.type for one in in_the_way(stage.status)}
+    stage.settle().train()
+    assert in_the_way(stage.status) == ()
+    stage.respec(workers=stage.job.spec.workers.model_copy(update={"memory": "2Gi"}))
+    assert [one.type for one in in_the_way(stage.status)] == ["SpecChanged"]
+    stage.finish()
+    assert in_the_way(stage.status) == ()
 
 
 def test_who_is_missing_is_named_but_not_by_the_hundred() -> None:

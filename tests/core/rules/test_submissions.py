@@ -20,7 +20,9 @@ def cut_off(**spec: object) -> Stage:
 
 def test_a_submission_that_was_cut_off_goes_after_ten_minutes() -> None:
     stage = cut_off().wait(599)
-    assert (stage.status.phase, stage.replicas) == ("Suspended", {})
+    assert (stage.status.phase, stage.replicas) == ("Pending", {})
+    assert stage.status.message == "Waiting for its code, which trainmaster submit brings."
+    assert "Suspended" not in {one.type for one in stage.status.conditions}, "nobody has suspended it"
     assert stage.wake_at == NOON + timedelta(seconds=600)
     stage.wait(1)
     assert (stage.status.phase, stage.status.reason, stage.created) == ("Failed", "SubmissionIncomplete", [])

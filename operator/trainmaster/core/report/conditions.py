@@ -24,6 +24,8 @@ INVALID_SPEC = "InvalidSpec"  # of a spec that cannot be parsed, which no rule s
 
 WAITING = "WaitingForReplicas"
 
+# Types of which True tells of something that is not well; of all others it is False that does.
+_ALARMS = frozenset({stragglers.STRAGGLING, waits.WAITING, edits.SPEC_CHANGED, NOT_YET_SUPPORTED, INVALID_SPEC})
 _EXACT = (tracking.TRACKERS_REACHED,)  # its message names all that is wrong, and changes seldom
 _NAMED = 4  # at most so many missing spares are named
 
@@ -39,13 +41,14 @@ def current_conditions(facts: Facts, status: TrainingJobStatus, phase: Phase) ->
     if facts.spares and phase not in TERMINAL:
         stated.append(_spares_ready(facts))
     if phase == Phase.SUSPENDED or any(one.type == SUSPENDED for one in facts.status.conditions):
-        reason = "SpecSuspend" if phase == Phase.SUSPENDED else "Resumed"
-        stated.append((SUSPENDED, phase == Phase.SUSPENDED, reason, "spec.suspend"))
+        resumed: Statement = (SUSPENDED, False, "Resumed", "spec.suspend is false again.")
+        suspended: Statement = (SUSPENDED, True, "SpecSuspend", "spec.suspend is true.")
+        stated.append(suspended if phase == Phase.SUSPENDED else resumed)
     told = (
         stragglers.statement(facts, phase),
         waits.statement(facts, phase),
         saving.statement(facts),
-        edits.statement(facts, phase),
+        edits.statement(facts, status.attempt, phase),
         lost_with_pods.statement(facts, status),
         sidecars.statement(facts, phase),
         measures.statement(facts),
@@ -62,6 +65,14 @@ def current_conditions(facts: Facts, status: TrainingJobStatus, phase: Phase) ->
         reason = NOT_YET_SUPPORTED if refused else "FieldsIgnored"
         stated.append((NOT_YET_SUPPORTED, True, reason, " ".join(f"{f}: {why}." for f, why in later)))
     return tuple(_condition(facts, *statement) for statement in stated)
+
+
+def in_the_way(status: TrainingJobStatus) -> tuple[Condition, ...]:
+    """Return the conditions that say what is not well, for people: without what phase and message say already."""
+    if status.finished:
+        return ()
+    told = (one for one in status.conditions if one.reason != status.phase and one.message != status.message)
+    return tuple(one for one in told if one.type != SUSPENDED and (one.status == "True") == (one.type in _ALARMS))
 
 
 def _replicas_ready(facts: Facts, phase: Phase) -> Statement:

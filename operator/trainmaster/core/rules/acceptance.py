@@ -38,6 +38,6 @@ def accept(facts: Facts) -> Verdict:
         return NOTHING  # all of it is there
     given_up = figures.later(created, SUBMISSION_SECONDS)
     if facts.now < given_up:
-        return Verdict(wake_at=given_up)
+        return Verdict(wake_at=given_up, final=True)  # it is pending: nobody has suspended it
     message = "trainmaster submit was cut off before all of the code was there. Submit the job again."
     return Verdict(status=ending.failed(facts.status, "SubmissionIncomplete", message, facts.now))

@@ -16,7 +16,7 @@ NEXT_ATTEMPT, TAKEN, JOB_ENDED = "NextAttempt", "Taken", "JobEnded"
 _NAMED = 4  # at most so many fields or replicas are named in a sentence
 
 
-def statement(facts: Facts, phase: Phase) -> Statement | None:
+def statement(facts: Facts, attempt: int, phase: Phase) -> Statement | None:
     """Return what holds now; None where no pod was ever of an older spec while it trained."""
     before = next((one for one in facts.status.conditions if one.type == SPEC_CHANGED), None)
     if phase in TERMINAL:
@@ -30,10 +30,10 @@ def statement(facts: Facts, phase: Phase) -> Statement | None:
         return (SPEC_CHANGED, False, TAKEN, "All pods are made of the present spec.") if before else None
     what = f"{named(facts, stale)} changed"
     if not begun:
-        message = f"{what}: attempt {facts.status.attempt} begins with pods that are all made anew."
+        message = f"{what}: attempt {attempt} begins with pods that are all made anew."
         return SPEC_CHANGED, True, NEXT_ATTEMPT, message
     message = (
-        f"{what} after attempt {facts.status.attempt} had begun. All pods take it together, at the next attempt: after "
+        f"{what} after attempt {attempt} had begun. All pods take it together, at the next attempt: after "
         "a failure, a change of size or a suspension. To have it now, set spec.suspend to true and, once the phase is "
         "Suspended, to false again."
     )

@@ -194,6 +194,8 @@ def sentence(obstacle: Obstacle) -> str:
 
 def waiting_for(facts: Facts) -> str:
     """Return why the group is not complete, in a sentence; empty when it is."""
+    if names.SUBMISSION in facts.job.metadata.annotations:
+        return "Waiting for its code, which trainmaster submit brings."
     found = obstacles(facts)
     if found:
         return sentence(found[0][0])
