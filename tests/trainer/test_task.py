@@ -20,6 +20,14 @@ from typing_extensions import override
 
 from tests.trainer.ranks import HERE, NewJob, Options
 
+HALF = """
+from trainmaster_trainer.task import Task
+
+class Half(Task):
+    def model(self): ...
+    def optimizer(self, parameters): ...
+"""
+
 
 @pytest.mark.parametrize(
     ("reference", "arguments", "message"),
@@ -36,6 +44,7 @@ from tests.trainer.ranks import HERE, NewJob, Options
             "has no 'Lines'; its tasks are ['Line', 'Tallied', 'LineWithRunningMeans', ",
         ),
         ("small_tasks:not_a_task", {}, "is no Task. Derive the class from trainmaster_trainer.task.Task"),
+        ("half_a_task:Half", {"size": 1}, "half_a_task:Half has no method dataset and no method loss of its own"),
         ("small_tasks:Line", {"widht": 2}, "spec.training.arguments.widht: small_tasks:Line has no such argument"),
         ("small_tasks:Line", {"widht": 2}, "Did you mean 'width'?"),
         (
@@ -53,6 +62,7 @@ def test_each_mistake_has_a_message(
 ) -> None:
     (tmp_path / "needs_what_is_missing.py").write_text("import leftpad")
     (tmp_path / "not_python.py").write_text("def def")
+    (tmp_path / "half_a_task.py").write_text(HALF)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(HERE)
     with pytest.raises(ConfigurationError) as caught:

@@ -242,6 +242,11 @@ def load_task(reference: str, arguments: Mapping[str, Any]) -> Task:
         ConfigurationError: there is no such task, or the arguments are not its own.
     """
     kind = _find(reference)
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        what = " and no ".join(f"method {name}" for name in missing)
+        raise ConfigurationError(
+            f"spec.training.task: {reference} has no {what} of its own. Each task needs one: write it."
+        )
     signature = inspect.signature(kind).replace(return_annotation=inspect.Signature.empty)
     _check_arguments(reference, signature, arguments)
     try:

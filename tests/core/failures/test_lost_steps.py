@@ -64,6 +64,13 @@ def test_the_first_step_after_a_restart_tells_what_was_lost_in_steps_and_time() 
     assert (spent(stage).training, spent(stage).lost_work, spent(stage).recovering) == (150, 20, 10)
 
 
+def test_a_rank_that_was_asked_to_end_has_taken_steps_after_the_last_one_that_it_told() -> None:
+    stage = told(a_script(), 120).wait(120)
+    stage.rank_dies("worker-1", a_death(step=120)).wait(2)
+    telling(again(stage), step=131, resumed_step=130)
+    assert (line(stage).step, line(stage).steps_lost) == (130, 0)
+
+
 def test_a_failure_before_the_script_tells_a_step_is_part_of_the_same_cost() -> None:
     stage = told(a_script(), 120).wait(60)
     stage.rank_dies("worker-1", a_death(step=120)).wait(2)

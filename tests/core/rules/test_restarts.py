@@ -120,6 +120,13 @@ def test_the_budget_ends_the_job() -> None:
     assert "maxRestarts" in (stage.status.message or "")
 
 
+def test_where_the_budget_ends_the_job_the_last_failure_has_its_cure() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 0})
+    stage.rank_dies("worker-0", a_death(signal="SIGKILL", out_of_memory=True))
+    assert stage.status.reason == "RestartsExhausted"
+    assert "is used up. Raise spec.workers.memory" in (stage.status.message or "")
+
+
 def test_no_budget_means_no_restart() -> None:
     stage = a_running_group(workers=1, failurePolicy={"maxRestarts": 0})
     assert fail_and_go_on(stage, a_death()).status.phase == Phase.FAILED

@@ -17,7 +17,7 @@ import pytest
 import torch.utils.data
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from trainmaster.wire import codec, names
-from trainmaster_trainer.agent import command, evidence, main_module, rank_errors, rank_process
+from trainmaster_trainer.agent import command, evidence, main_module, parent, rank_errors, rank_process
 from typing_extensions import override
 
 
@@ -252,6 +252,12 @@ def test_out_of_memory_is_read_from_the_kernels_count(tmp_path: Path, monkeypatc
     monkeypatch.setattr(evidence, "_GROUPS", tmp_path)
     killed, files = a_death(tmp_path, end={"signal": "SIGKILL"})
     assert evidence.judge(killed, files).out_of_memory
+    rank_errors.write(str(files[0]), raise_one("DataLoader worker (pid(s) 45) exited unexpectedly"))
+    assert evidence.judge(a_death(tmp_path)[0], files).out_of_memory
+    lost_its_parent = evidence.judge(a_death(tmp_path, end=parent.LOST)[0], files)
+    assert lost_its_parent.out_of_memory
+    assert lost_its_parent.error is not None
+    assert "data workers too, had more memory than it may have" in lost_its_parent.error.message
     version_2.write_text("oom_kill 0\n")
     assert not evidence.judge(killed, files).out_of_memory
 

@@ -20,7 +20,10 @@ from trainmaster_trainer.agent.supervise import RankEnded
 
 MOST_BYTES = 16 << 20  # of an error file: a script writes what it likes
 _MOST_NAME = 256
-_DATA_WORKER_KILLED = re.compile(r"DataLoader worker \(pid.*killed by signal: Killed")  # as torch says it
+# As torch says it. Where it has not seen the signal, it merely says that the process has ended.
+_DATA_WORKER_KILLED = re.compile(r"DataLoader worker \(pid.*(killed by signal: Killed|exited unexpectedly)")
+# The process that ranks are forked from has the most memory of all at first, so it may be the one that is killed.
+_FOR_MEMORY = ", as all processes of this replica together, data workers too, had more memory than it may have"
 _GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -47,16 +50,18 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
     lost_a_data_worker = error is not None and _DATA_WORKER_KILLED.search(error.message) is not None
     killed = (death.end.get("signal") == "SIGKILL" and not ours) or lost_a_data_worker
     # Only a process that never came to be, or whose end was not seen, has such an error.
+    out_of_memory = killed and out_of_memory_kills() > death.kills_before
     if death.end.get("failure"):
         kind = death.end.get("type", "StartFailed")
-        error = ErrorReport(type=kind, message=death.end["failure"], time=time.time())
+        message = f"{death.end['failure']}{_FOR_MEMORY if out_of_memory else ''}"
+        error = ErrorReport(type=kind, message=message, time=time.time())
     return RankEnded(
         attempt=death.attempt,
         rank=death.rank,
         step=death.step,
         exit_code=death.end.get("code"),
         signal=death.end.get("signal"),
-        out_of_memory=killed and out_of_memory_kills() > death.kills_before,
+        out_of_memory=out_of_memory,
         error=error,
         ours=ours,
         cause=cause,

@@ -57,7 +57,8 @@ def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: F
     most = min(job.spec.failure_policy.max_restarts, MAX_RESTARTS_KEPT)
     if not kind.costs or budget_used(job, before, failure.step) < most:
         return None
-    return Stop(EXHAUSTED, f"The budget of {most} restarts (spec.failurePolicy.maxRestarts) is used up.")
+    used_up = f"The budget of {most} restarts (spec.failurePolicy.maxRestarts) is used up."
+    return Stop(EXHAUSTED, f"{used_up} {kind.cure}".strip())
 
 
 def budget_used(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> int:

@@ -17,6 +17,7 @@ from trainmaster.wire.messages import ExitReport
 
 _MOST_EVIDENCE = 1000
 _MOST_STACKS = 1500
+_NO_MODULE = "; what the image does not have, spec.training.packages installs"
 
 # Which code asked for the last byte, and where a rank stood still, is chance.
 _ALWAYS_THE_SAME = frozenset({classes.OUT_OF_MEMORY, classes.DEVICE_OUT_OF_MEMORY, classes.HANG, classes.STALLED})
@@ -229,8 +230,9 @@ def _evidence(report: ExitReport) -> str:
     # It names field and cure, the cure last, perhaps after lines of another error; our own frame does not help.
     if report.exit_code == names.EXIT_BAD_CONFIGURATION:
         return " ".join(report.error.message.split())[:_MOST_EVIDENCE].rstrip(".")
+    cure = _NO_MODULE if report.error.type == "ModuleNotFoundError" else ""
     first_line = fingerprint.first_line(report.error.message)
-    return f"{report.error.type}: {first_line}{where}"[:_MOST_EVIDENCE]
+    return f"{report.error.type}: {first_line}{where}"[: _MOST_EVIDENCE - len(cure)] + cure
 
 
 def _replica_evidence(replica: Replica, kind: str, code: str, said: str) -> str:

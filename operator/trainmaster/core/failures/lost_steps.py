@@ -63,5 +63,9 @@ def _owed(lines: Lines) -> set[int]:
 
 
 def went_on(line: RestartRecord, lost: int, resumed_step: int) -> RestartRecord:
-    """Return the line of a failure that has lost so many steps, and after which training went on from this step."""
-    return dataclasses.replace(line, steps_lost=lost, why=f"{line.why} It went on from step {resumed_step}.")
+    """Return the line of a failure that has lost so many steps, and after which training went on from this step.
+
+    It had come as far before: a rank that is asked to end takes steps, and saves, after the last one that was told.
+    """
+    why = f"{line.why} It went on from step {resumed_step}."
+    return dataclasses.replace(line, step=max(line.step, resumed_step), steps_lost=lost, why=why)
