@@ -49,7 +49,7 @@ Look here first, in this order:
 
 1. `trainmaster check job.yaml` finds mistakes before anything runs, each with its line and its cure.
 2. `trainmaster status NAME` (or `kubectl describe tj NAME`) has the last message, what is in the way, and the restarts.
-3. `trainmaster explain NAME-or-DIR` tells the story of a run: what died, the evidence, what was decided and why.
+3. `trainmaster explain DIR` tells the story of a run: what died, the evidence, what was decided and why.
 4. `trainmaster logs NAME --all` has what the ranks print; `--previous` that of the pod before,
    `--history` those of all attempts, also after the end.
 

@@ -159,7 +159,7 @@ def test_several_are_waited_for_and_deleted_by_one_command(jobs: Jobs, run: Run)
     assert run("wait", "bad", "good", "bad")[:2] == (1, "bad: Failed.\ngood: Succeeded.\n")
     code, out, err = run("wait", "new", "good", "--timeout", "1")
     assert (code, out) == (4, "good: Succeeded.\n")
-    assert "new is not there yet after 1 s" in err
+    assert "new has not ended after 1 s; its phase is Pending" in err
     code, out, err = run("delete", "good", "nobody", "bad")
     assert (code, out.count("is deleted")) == (3, 2)
     assert "there is no job nobody" in err
@@ -267,6 +267,7 @@ def test_logs_of_what_is_not_there(jobs: Jobs, run: Run) -> None:
     assert "worker-1-0: no such pod is there any more" in err
     assert "the ledger has: KeyError: 'a'" in err
     assert "worker-0-2" not in err, "it is there, and has printed nothing yet"
+    assert "digits has printed nothing so far; trainmaster status digits tells" in run("logs", "digits")[2]
     jobs.tell(lastLines=[{"replica": "worker-1", "text": "step 6\n\x1b]0;owned\x07"}])
     code, out, err = run("logs", "digits", "--all", "--history")
     assert (code, out) == (0, "worker-1-0 (its end) | step 6\nworker-1-0 (its end) | \\x1b]0;owned\\x07\n"), err

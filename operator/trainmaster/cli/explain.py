@@ -125,7 +125,7 @@ def _content(what: str) -> bytes:
             return _bounded(file, what)
     except OSError as error:
         named = str(path) if len(what) <= _MOST_SHOWN else f"{what[:_MOST_SHOWN]}..."
-        cure = "name the folder of a run, or a file with its status"
+        cure = "name the folder of a run, or a file with its status. Of a job on a cluster: trainmaster status NAME"
         raise UnreadableError(f"{named}: {reason(error)}; {cure}") from None
 
 

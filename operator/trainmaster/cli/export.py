@@ -107,6 +107,9 @@ def _on_cluster(wanted: ExportRequest) -> ExportSource:
     return source_of(job)
 
 
+_AFTER_THE_END = " The job's own pods mount it while they run; any other pod may, as that of examples/fetch.yaml does."
+
+
 def source_of(job: TrainingJob) -> ExportSource:
     """Return where a job on a cluster keeps its checkpoints.
 
@@ -129,5 +132,5 @@ def source_of(job: TrainingJob) -> ExportSource:
     where = storage.path or f"/checkpoints/{own} on the claim {claim}"
     raise NotFoundError(
         f"the checkpoints of {job.name} are in {where}, which is not mounted here. Copy them out of a pod that mounts "
-        f"it (kubectl cp POD:{storage.path or f'/checkpoints/{own}'} DIR), then trainmaster export DIR."
+        f"it (kubectl cp POD:{storage.path or f'/checkpoints/{own}'} DIR), then trainmaster export DIR.{_AFTER_THE_END}"
     )

@@ -41,14 +41,20 @@ def _run(options: argparse.Namespace) -> int:
 def _wait(access: Access, options: argparse.Namespace) -> int:
     """Wait for a phase, or for the end."""
     until = options.until and max(options.until, time.monotonic() + _LOOK_SECONDS)
+    phase = None
     for job in states(access, options.name, until=until):
         if job is None:
-            complain(f"trainmaster wait: {options.name} is not there yet after {options.timeout:g} s")
+            complain(_late(options, str(phase or Phase.PENDING)))
             return EXIT_LATE
         phase = (job.get("status") or {}).get("phase")
         if phase in TERMINAL or phase == options.phase:
             return _reached(options, str(phase), (job.get("status") or {}).get("message") or "")
     return EXIT_CLUSTER
+
+
+def _late(options: argparse.Namespace, phase: str) -> str:
+    aim = f"has not reached phase {options.phase}" if options.phase else "has not ended"
+    return f"trainmaster wait: {options.name} {aim} after {options.timeout:g} s; its phase is {phase}"
 
 
 def _reached(options: argparse.Namespace, phase: str, message: str) -> int:
@@ -105,7 +111,7 @@ def _wait_local(run: LocalRun, options: argparse.Namespace) -> int:
             complain(f"{options.name} was stopped at phase {status.phase}, and nothing goes on with it")
             return EXIT_FAILED
         if options.until and time.monotonic() > options.until:
-            complain(f"trainmaster wait: {options.name} is not there yet after {options.timeout:g} s")
+            complain(_late(options, status.phase))
             return EXIT_LATE
         time.sleep(_PAUSE_SECONDS)  # nothing tells of a file that another process replaces
 

@@ -37,7 +37,7 @@ def logs(options: argparse.Namespace) -> int:
         if options.history:
             _one_after_another(sources)
         else:
-            _show(sources)
+            _show(options.name, sources)
     except AccessError as error:
         complain(f"trainmaster logs: {answer(error, options)}")
         return EXIT_CLUSTER
@@ -47,15 +47,19 @@ def logs(options: argparse.Namespace) -> int:
     return EXIT_GOOD
 
 
-def _show(sources: dict[str, Callable[[], Lines]]) -> None:
+def _show(name: str, sources: dict[str, Callable[[], Lines]]) -> None:
     if len(sources) > _MOST_AT_ONCE:
         raise NoLogError(f"there are {len(sources)} replicas, and {_MOST_AT_ONCE} logs at once are the most: --rank N")
     if len(sources) > 1:
         _together(sources)
         return
+    is_empty = True
     for source in sources.values():
         for line in source():
+            is_empty = False
             tell_of_a_log(line.decode(errors="replace"))
+    if is_empty:  # of a pod without a node, the API server gives an empty log
+        complain(f"trainmaster logs: {name} has printed nothing so far; trainmaster status {name} tells what it does")
 
 
 def _one_after_another(sources: dict[str, Callable[[], Lines]]) -> None:

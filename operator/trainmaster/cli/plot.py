@@ -85,8 +85,10 @@ def _title(figure: str, subject: Subject, curve: Curve, width: int) -> str:
             f"most {short(curve.high[1])} at {curve.high[0]}",
         ]
     told = printable(f"{figure}  {', '.join(ends)}")
-    name = printable(f"{subject.name} ({subject.phase})")
-    return f"{name[: max(width - len(told) - 2, 8)]}  {told}"[:width]
+    room = max(width - len(told) - 2, 8)
+    named = (printable(f"{subject.name} ({subject.phase})"), printable(subject.name))
+    name = next((one for one in named if len(one) <= room), named[1][:room])
+    return f"{name}  {told}"[:width]
 
 
 def _below(subject: Subject, curve: Curve, scale: tuple[float, float], width: int) -> list[str]:

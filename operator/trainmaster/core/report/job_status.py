@@ -136,7 +136,8 @@ def _phase(facts: Facts, status: TrainingJobStatus) -> Phase:
 
 def _started(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     """Return it with what is said once, when training begins or goes on. Until then the reason of a restart stays."""
-    who = f"{len(facts.slots)} replicas"
+    count = len(facts.slots)
+    who = f"{count} replica{'' if count == 1 else 's'}"
     if status.phase == Phase.STARTING and facts.status.phase == Phase.PENDING:
         return dataclasses.replace(status, message=f"Attempt {status.attempt} starts on {who}; no step yet.")
     if not conditions.trains(status) or conditions.trains(facts.status):
