@@ -87,6 +87,10 @@ def test_runs_here_stand_beside_jobs_there(jobs: Jobs, run: Run, living: Callabl
     ]
     assert rows[4][:2] == [jobs.namespace, "digits"]
     assert "digits-2" in run("list", "--local")[1]
+    message = "is stopped now, in attempt 0 at step 40/100: The run was ended from outside."
+    assert f".trainmaster/digits-2 {message}" in run("status", "digits-2")[1]
+    assert f"The job {message}" in run("explain", ".trainmaster/digits-2")[1]
+    assert "The job is running now" in run("explain", ".trainmaster/digits-3")[1]
     assert "WHERE" not in run("list", "--local")[1]
 
 

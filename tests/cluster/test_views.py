@@ -66,6 +66,9 @@ def test_a_plot_fills_the_terminal_and_no_more(
     assert told[14] == "^ restart at step 20"
     _, out, _ = run("plot", "digits-1", "--metric", EVIL)
     assert "\x1b" not in out
+    monkeypatch.setenv("COLUMNS", "60")
+    told = run("plot", "digits-1")[1].splitlines()
+    assert told[:2] == ["digits-1 (Succeeded)", "loss  last 0.05, least 0.05 at step 40, most 2 at 1"]
 
 
 def test_a_plot_of_a_job_is_that_of_its_history(jobs: Jobs, run: Run) -> None:

@@ -16,6 +16,7 @@ from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.explain_job import explain_job
+from trainmaster.cli.targets import LocalRun, phase_of
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.core.report.story import story
 from trainmaster.wire import bounded_json
@@ -39,6 +40,8 @@ def explain(what: str) -> int:
         document = _parsed(content)
         if Path(what).is_file() and _lies_ahead(document, Path(what).suffix):
             return explain_job(what, content)
+        if document and Path(what).is_dir():
+            document = LocalRun(Path(what)).as_it_is(document)
         lines = explained(document, what)
     except UnreadableError as error:
         complain(f"trainmaster: {error}")
@@ -80,7 +83,7 @@ def _of_job(job: Document) -> tuple[str, ...]:
 
 
 def _of_status(status: Document) -> tuple[str, ...]:
-    return story(TrainingJobStatus.read(status))
+    return story(TrainingJobStatus.read(status), phase=phase_of({"status": status}))
 
 
 # Kinds of documents: the test for one, and its story. The first that fits is taken.

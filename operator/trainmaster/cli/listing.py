@@ -8,7 +8,7 @@ from typing import Any
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD
 from trainmaster.cli.tables import now, shortened, shown
-from trainmaster.cli.targets import answer, find_local, local_runs
+from trainmaster.cli.targets import answer, find_local, local_runs, phase_of
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.following import pods_of
@@ -80,7 +80,7 @@ def status(options: argparse.Namespace) -> int:
 def _details(item: Document, pods: list[str]) -> list[str]:
     """Return what is to be said of one job: its story, what is in its way, its code and its pods."""
     status = TrainingJobStatus.read(item.get("status"))
-    lines = list(story(status, item["metadata"]["name"]))
+    lines = list(story(status, item["metadata"]["name"], phase_of(item)))
     lines += [f"{one.type}: {one.message or one.reason}" for one in conditions.in_the_way(status)]
     if status.code:
         commit = (

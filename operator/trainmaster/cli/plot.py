@@ -70,14 +70,15 @@ def _draw(figure: str, subjects: list[Subject]) -> None:
     width = min(max(shutil.get_terminal_size((80, 24)).columns, _NARROWEST), _WIDEST)
     braille, colours = _has_braille(), sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for number, (subject, curve) in enumerate(drawn):
-        tell([_title(figure, subject, curve, width)])
+        tell(_title(figure, subject, curve, width))
         for line in drawing.panel(curve.points, scale, (width, _ROWS), braille=braille):
             colour = _COLOURS[number % len(_COLOURS)]
             tell_of_a_log(f"\x1b[{colour}m{line}\x1b[0m" if colours else line)
         tell(_below(subject, curve, scale, width))
 
 
-def _title(figure: str, subject: Subject, curve: Curve, width: int) -> str:
+def _title(figure: str, subject: Subject, curve: Curve, width: int) -> list[str]:
+    """Return the title in one line, or in two where one would cut off a figure."""
     ends = [f"last {short(curve.last[1])}"]
     if curve.low and curve.high:
         ends += [
@@ -85,10 +86,9 @@ def _title(figure: str, subject: Subject, curve: Curve, width: int) -> str:
             f"most {short(curve.high[1])} at {curve.high[0]}",
         ]
     told = printable(f"{figure}  {', '.join(ends)}")
-    room = max(width - len(told) - 2, 8)
-    named = (printable(f"{subject.name} ({subject.phase})"), printable(subject.name))
-    name = next((one for one in named if len(one) <= room), named[1][:room])
-    return f"{name}  {told}"[:width]
+    name = printable(f"{subject.name} ({subject.phase})")
+    lines = [f"{name}  {told}"] if len(name) + 2 + len(told) <= width else [name, told]
+    return [line[:width] for line in lines]
 
 
 def _below(subject: Subject, curve: Curve, scale: tuple[float, float], width: int) -> list[str]:

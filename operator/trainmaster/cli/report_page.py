@@ -92,7 +92,7 @@ def _table(names: Sequence[str], rows: Sequence[Row]) -> Markup:
 def _training(subject: Subject) -> list[str]:
     """Return what is said of one training alone: its story, its restarts, its time and its spec."""
     status = subject.status
-    told = [line for line in story(status, subject.name) if not line.startswith(" ")]
+    told = [line for line in story(status, subject.name, subject.phase) if not line.startswith(" ")]
     parts: list[str] = [element("h2", f"{subject.name}: {subject.phase}"), *(element("p", line) for line in told)]
     if timeline := report_charts.attempts(status):
         parts += [element("h3", "Attempts over time"), timeline]

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli import curves
-from trainmaster.cli.targets import LocalRun, find_local, not_here
+from trainmaster.cli.targets import LocalRun, find_local, not_here, phase_of
 from trainmaster.wire.metric_lines import METRICS
 
 Document = dict[str, Any]
@@ -42,7 +42,7 @@ class Subject:
     @property
     def phase(self) -> str:
         """Return the phase, as the list shows it."""
-        return str((self.document.get("status") or {}).get("phase") or self.status.phase)
+        return phase_of(self.document)
 
     @property
     def spec(self) -> Document:

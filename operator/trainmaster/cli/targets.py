@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainmaster.api.job_states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.local.workdir import LOCK, LOGS, RUNS, Workdir
 
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
 
 _RUN = r"(-\d{8}-\d{6}(-\d+)?)?"  # after a job's name, in the name of the folder of a run (local/workdir.py)
 
+_DIED = "The run was ended from outside. Another run in the same folder goes on from what it has saved."
+
 Document = dict[str, Any]
+
+
+def phase_of(document: Document) -> str:
+    """Return the phase as the list shows it, which is Stopped for a run that has ended before its job."""
+    status = document.get("status")
+    return str((isinstance(status, dict) and status.get("phase")) or TrainingJobStatus().phase)
 
 
 @dataclass(frozen=True)
@@ -58,13 +67,19 @@ class LocalRun:
         """Return the run as a TrainingJob would be shown."""
         place = Workdir(self.folder)
         status, spec = place.read_status(), place.read_job().get("spec")
-        told = status.to_dict()
-        if not status.finished and not self.alive:
-            told["phase"] = "Stopped"
+        told = self.as_it_is(status.to_dict())
         began = (status.goodput.since if status.goodput else None) or status.start_time
         metadata = {"name": str(self.folder), **({"creationTimestamp": began.isoformat()} if began else {})}
         known = {"spec": spec} if isinstance(spec, dict) else {}
         return {"kind": "Run", "metadata": metadata, **known, "status": told}
+
+    def as_it_is(self, told: Document) -> Document:
+        """Return what its status says, corrected where the run has ended before its job: the file may say Running."""
+        status = TrainingJobStatus.read(told)
+        if status.finished or self.alive:
+            return told
+        message = status.message if status.phase == Phase.SUSPENDED else _DIED
+        return {**told, "phase": "Stopped", "message": message}
 
 
 def _is_ours(pid: int) -> bool:

@@ -34,12 +34,15 @@ _ACCOUNTS = (
 )
 
 
-def story(status: TrainingJobStatus, name: str = "") -> tuple[str, ...]:
-    """Return one sentence or more per line, oldest first; indented lines belong to the one above."""
-    return tuple(_lines(status, name or "The job"))
+def story(status: TrainingJobStatus, name: str = "", phase: str = "") -> tuple[str, ...]:
+    """Return one sentence or more per line, oldest first; indented lines belong to the one above.
+
+    `phase` is the word for its phase where the status has another: a run that has died wrote none.
+    """
+    return tuple(_lines(status, name or "The job", phase or status.phase))
 
 
-def _lines(status: TrainingJobStatus, name: str) -> Iterator[str]:
+def _lines(status: TrainingJobStatus, name: str, phase: str) -> Iterator[str]:
     yield _beginning(status, name)
     for line in status.restarts:
         yield from _failure(line)
@@ -51,7 +54,7 @@ def _lines(status: TrainingJobStatus, name: str) -> Iterator[str]:
     for one in status.conditions:
         if (one.type, one.status) in _WORTH_TELLING or one.reason == waits.TO_THE_END:
             yield figures.sentence(one.message)
-    yield _now(status, name)
+    yield _now(status, name, phase)
     for time in (status.progress.step_times if status.progress else None) or ():
         yield _step_time(time)
     if status.goodput and status.goodput.total > 0:
@@ -102,14 +105,14 @@ def _cost(line: RestartRecord) -> str:
     return f"{steps}; {line.seconds_lost:.3g} s until the next step{unseen}."
 
 
-def _now(status: TrainingJobStatus, name: str) -> str:
+def _now(status: TrainingJobStatus, name: str, phase: str) -> str:
     progress = f" at step {status.progress.summary}" if status.progress else ""
     said = f": {figures.sentence(status.message)}" if status.message else "."
     if status.phase in TERMINAL:
         when = f" at {_clock(status.completion_time)}" if status.completion_time else ""
         why = f" ({status.reason})" if status.reason else ""
         return f"{name} {status.phase.lower()}{when}{progress}{why}{said}"
-    return f"{name} is {status.phase.lower()} now, in attempt {status.attempt}{progress}{said}"
+    return f"{name} is {phase.lower()} now, in attempt {status.attempt}{progress}{said}"
 
 
 def _step_time(time: StepTime) -> str:
