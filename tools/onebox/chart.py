@@ -26,7 +26,8 @@ def install(kubectl: Callable[..., str]) -> None:
             "--set=image.pullPolicy=IfNotPresent",
         )  # fmt: skip
         kubectl("rollout", "status", "deployment", f"--namespace={NAMESPACE}", "--timeout=120s")
-    say("\n  export KUBECONFIG=.cluster/kubeconfig\n  kubectl apply -f examples/digits/job.yaml")
+    say("\n  export KUBECONFIG=$PWD/.cluster/kubeconfig")
+    say("  kubectl apply -f examples/models.yaml -f examples/digits/job.yaml")
     say("  kubectl get trainingjobs --watch")
 
 

@@ -81,6 +81,8 @@ def _replicas_ready(facts: Facts, phase: Phase) -> Statement:
     if all(slot.key in facts.written_done for slot in facts.missing):
         return REPLICAS_READY, True, "AllReplicasReady", f"All {len(facts.slots)} replicas report."
     found = obstacles.obstacles(facts)
+    if phase == Phase.SUSPENDED and not found:
+        return REPLICAS_READY, False, phase, "There are none while the job is suspended."
     reason = found[0][0].reason if found else WAITING
     return REPLICAS_READY, False, reason, obstacles.waiting_for(facts)
 

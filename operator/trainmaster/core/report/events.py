@@ -12,7 +12,7 @@ from trainmaster.core.situation.facts import Facts
 from trainmaster.core.states.actions import PostEvent
 
 _Stated = dict[tuple[str, str], Condition]  # by type and status
-_QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
+_QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady", Phase.SUSPENDED})
 # Conditions of which a user is told once when they begin to have this status: the event's kind and reason.
 _TOLD_ONCE = (
     (conditions.NOT_YET_SUPPORTED, "True", "Warning", conditions.NOT_YET_SUPPORTED),
