@@ -18,6 +18,7 @@ $(UV):
 	@test -x $(PY) || $(UV) venv --quiet --python python3 .venv
 	@$(UV) pip sync --python $(PY) --require-hashes requirements/dev.lock requirements/build.lock
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@$(PY) -m ensurepip >/dev/null  # what is missing in a job's environment is named with its pip install
 	@$(PY) $(KEEP_BYTECODE) $(IMPORTED) xdist.remote pytest_asyncio hypothesis kopf kubernetes rich.live
 	@touch $@
 

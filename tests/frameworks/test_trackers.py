@@ -33,7 +33,7 @@ def test_trackers_that_are_not_there_cost_no_step_and_are_one_condition(command:
         until(lambda: "MLflow: " in told_of_trackers(command) and "TensorBoard: " in told_of_trackers(command))
         command.open_gate()
         assert command.end() == 0
-    assert "pip install mlflow-skinny" in told_of_trackers(command)
+    assert "-m pip install mlflow-skinny" in told_of_trackers(command)
     log = (command.workdir / "logs" / "small-worker-0-0.log").read_text()
     assert "OpenTelemetry was not told of the last steps; metrics.jsonl has them" in log
     assert command.status["progress"]["step"] == 40

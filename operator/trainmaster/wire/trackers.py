@@ -56,6 +56,7 @@ TRACKERS: Dict[str, TrackerTraits] = {
             r"error code 40[13]\b|UNAUTHENTICATED|PERMISSION_DENIED": (
                 "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, right; " + _SECRET
             ),
+            r"UnsupportedModelRegistryStoreURI": "a database needs the whole library: pip install mlflow",
             r"MLFLOW_ALLOW_FILE_STORE": (
                 "set MLFLOW_TRACKING_URI to a database, such as sqlite:////data/mlflow.db, or MLFLOW_ALLOW_FILE_STORE "
                 "to true"

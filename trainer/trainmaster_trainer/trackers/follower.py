@@ -152,7 +152,7 @@ class Follower:
                 importlib.import_module(traits.library)
             except ImportError as error:
                 what = f"needs the library {traits.library}, which {sys.executable} does not have ({error})"
-                raise TrackerError(f"{what}: {traits.install}") from None
+                raise TrackerError(f"{what}: {sys.executable} -m {traits.install}") from None
         self._works()  # an import takes long where the machine is busy
         tracker = _MAKERS[self._subject.tracker](self._subject)
         self._saved.run = tracker.begin(self._saved.run)
