@@ -1,10 +1,12 @@
 """Variables that would change how the agent starts reach it under other names, wherever the user writes them."""
 
+import re
 from typing import Any
 
 import pytest
 from trainmaster.cluster.variable_renaming import sheltered
-from trainmaster.wire import names
+from trainmaster.wire import codec, names
+from trainmaster.wire.training import TrainingPlan
 
 from tests.builders import a_job
 from tests.cluster.test_manifests import the_pod, the_variables
@@ -13,6 +15,15 @@ AT_THE_START = (
     *("PATH", "HOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX"),
     *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONSAFEPATH", "PYTHONHASHSEED", "PYTHONWARNINGS"),
 )
+
+
+def test_a_command_is_no_text_in_which_the_kubelet_replaces_something() -> None:
+    """It does in each value of `env`: a shell's own `$$` would be one `$`, and `$(NAME)` a variable of that name."""
+    command = ["bash", "-c", "echo $$ $HOME $(hostname) $(TRAINMASTER_INDEX) > $$.pid"]
+    pod = the_pod(a_job().with_workers(1).where(training={"command": command}))
+    value = the_variables(pod)[names.ENV_TRAINING]
+    found = re.sub(r"\$\$|\$\([^)]*\)", lambda it: "$" if it[0] == "$$" else "replaced", value)
+    assert list(codec.decode(TrainingPlan, found).command) == command
 
 
 @pytest.mark.parametrize("name", AT_THE_START)

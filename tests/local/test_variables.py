@@ -17,6 +17,27 @@ def test_what_comes_from_a_secret_is_left_as_the_shell_has_it() -> None:
     assert plain_variables(given) == {"PLAIN": "1", "EMPTY": ""}
 
 
+def test_references_mean_what_they_mean_in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same file has the same variables on both platforms."""
+    monkeypatch.setenv("TOKEN", "of the shell")
+    key = {"secretKeyRef": {"name": "hub", "key": "token"}}
+    given = {
+        "ROOT": "/data",
+        "TRAIN": "$(ROOT)/train:$(LATER):$(HOME)",
+        "LATER": "$$(ROOT) costs $$5 or $6 $(ROOT",
+        "SHARD": "$(TRAINMASTER_INDEX)",
+        "LOGIN": "$(TOKEN)",
+    }
+    env = [EnvVar(name="TOKEN", value_from=key), *(EnvVar(name=name, value=value) for name, value in given.items())]
+    assert plain_variables(env, {"TRAINMASTER_INDEX": "3"}) == {
+        "ROOT": "/data",
+        "TRAIN": "/data/train:$(LATER):$(HOME)",
+        "LATER": "$(ROOT) costs $5 or $6 $(ROOT",
+        "SHARD": "3",
+        "LOGIN": "of the shell",
+    }
+
+
 @pytest.mark.parametrize(("given", "first"), [("/mine", ["/mine"]), ("", [])])
 def test_a_python_path_is_added(given: str, first: list[str], tmp_path: Path) -> None:
     """In its place alone, the folder of the YAML would not be looked into, nor the one that our own code is in."""

@@ -212,8 +212,8 @@ def resources(replica: ReplicaSpec) -> Document:
 
 
 def variables(values: dict[str, str]) -> list[Document]:
-    """Return these variables as a container's `env`."""
-    return [{"name": name, "value": value} for name, value in values.items()]
+    """Return these variables as a container's `env`. The kubelet gives them on as they are: for it, `$$` is one `$`."""
+    return [{"name": name, "value": value.replace("$", "$$")} for name, value in values.items()]
 
 
 def _mounts(place: ReplicaPlace, given: list[Document]) -> list[Document]:

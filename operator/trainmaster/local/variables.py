@@ -2,7 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from trainmaster.local.processes import found_by_python_path, inherited_environm
 from trainmaster.wire import codec, names
 
 LOOPBACK = "127.0.0.1"
+# As Kubernetes reads a value: `$$` stands for one `$`, and `$(NAME)` for a variable that stands before it in the list.
+_REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 # Ranks must be able to save in this time. A user who does not want to wait presses Ctrl-C again.
 GRACE_SECONDS = 30.0
 
@@ -33,21 +36,28 @@ class Site:
     armed: Armed = field(default_factory=Armed)
 
 
-def plain_variables(env: Iterable[EnvVar]) -> dict[str, str]:
-    """Return the variables with a value.
+def plain_variables(env: Iterable[EnvVar], ours: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables with a value, in which `$(NAME)` and `$$` mean what they mean in a pod.
 
-    Those with `valueFrom` keep what the shell has: here are no Secrets or ConfigMaps.
+    Those with `valueFrom` keep what the shell has: here are no Secrets or ConfigMaps. `ours` stand before all of them.
     """
-    return {variable.name: variable.value or "" for variable in env if variable.value_from is None}
+    found: dict[str, str] = {}
+    before = dict(ours or {})
+    for variable in env:
+        if variable.value_from is None:
+            value = _REFERENCE.sub(lambda it: "$" if it[1] is None else before.get(it[1], it[0]), variable.value or "")
+            before[variable.name] = found[variable.name] = value
+        elif variable.name in os.environ:
+            before[variable.name] = os.environ[variable.name]
+    return found
 
 
-def _users_variables(env: Iterable[EnvVar], folders: list[Path], script: bool) -> dict[str, str]:
+def _users_variables(named: dict[str, str], folders: list[Path], script: bool) -> dict[str, str]:
     """Return the variables of the spec, and a PYTHONPATH by which a task is found.
 
     A script has the PYTHONPATH that it would have under plain Python: the spec's, else the shell's. A task is also
     looked for in these folders: the YAML's, and where the command was given.
     """
-    named = plain_variables(env)
     if script and not ("PYTHONPATH" in named and found_by_python_path()):
         return named
     inherited = inherited_environment(*([] if script else folders))
@@ -72,12 +82,14 @@ def agent_variables(
         plan = dataclasses.replace(plan, working_directory=str(folder))
     if plan.packages and plan.packages.wheels == replica_environment.WHEELS_FOLDER:  # a claim, and here are none
         plan = dataclasses.replace(plan, packages=dataclasses.replace(plan.packages, wheels=None))
+    ours = replica_environment.agent_environment(job, wish.role, wish.index, wish.incarnation)
+    folders = [] if fetched else [site.folder, Path.cwd()]
     return {
         **os.environ,
         **device_environment(devices_here(os.environ), spec, wish.index, job.spec.spares),
-        **_users_variables(spec.env, [] if fetched else [site.folder, Path.cwd()], bool(plan.command)),
+        **_users_variables(plain_variables(spec.env, ours), folders, bool(plan.command)),
         names.ENV_CORES: str(max(1, len(os.sched_getaffinity(0)) // job.spec.workers.replicas)),
-        **replica_environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
+        **ours,
         names.ENV_TRAINING: codec.encode(plan).decode(),
         names.ENV_POD_UID: uid,
         names.ENV_ADDRESS: LOOPBACK,
