@@ -83,13 +83,14 @@ def test_any_other_command_replaces_the_process(agent: MakeAgent, intake: Intake
         (("python", "SCRIPTS/missing.py"), "the script cannot be read: No such file or directory: "),
         (("python", "-m", "package.missing"), "there is no module named package.missing"),
         (("missing-command",), "the command cannot be run: No such file or directory: missing-command"),
+        (("torchrun", "--nproc-per-node=gpu", "SCRIPTS/tell.py"), "--nproc-per-node=gpu finds no GPU here: set "),
         ((), "training has neither a task nor a command"),
     ],
 )
 def test_what_is_not_there_is_said_clearly(
     agent: MakeAgent, intake: Intake, command: tuple[str, ...], text: str
 ) -> None:
-    one = agent(*command)
+    one = agent(*command, CUDA_VISIBLE_DEVICES="")
     intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (heartbeat,) = intake.wait_state(AgentState.FAILED, 1, W0)

@@ -288,8 +288,13 @@ def _per_node(text: Optional[str]) -> Optional[int]:
         return int(text) if text else None
     if text in ("auto", "gpu"):
         devices = int(importlib.import_module("torch").cuda.device_count())
-        if devices or text == "gpu":
+        if devices:
             return devices
+        if text == "gpu":
+            raise torchrun.CommandError(
+                "training.command: --nproc-per-node=gpu finds no GPU here: set spec.workers.gpus where there are some, "
+                "or replace gpu by a number"
+            )
     if text in ("auto", "cpu"):
         return os.cpu_count()
     raise torchrun.CommandError(f"training.command: --nproc-per-node is a number, auto, gpu or cpu, not {text!r}")
