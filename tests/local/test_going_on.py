@@ -110,6 +110,16 @@ def test_a_run_that_was_stopped_while_it_waited_costs_no_more_than_until_then(tm
     assert beginning.held_until(look(job, Observed(), written)) is None
 
 
+@pytest.mark.parametrize(("phase", "kept"), [(Phase.SUCCEEDED, 1), (Phase.FAILED, 0)])
+def test_what_a_run_that_succeeded_had_cost_is_told_by_the_next_too(tmp_path: Path, phase: Phase, kept: int) -> None:
+    """One that failed had used up its restarts: the next one has new ones."""
+    line = after(50, step=40, seconds_lost=2.0, decision="Restart")
+    with Workdir(tmp_path) as workdir:
+        workdir.write_status(TrainingJobStatus(phase=phase, attempt=2, restarts=(line,), restart_count=1))
+        status = begin(builders.a_job().build(), workdir).status
+    assert (len(status.restarts), status.restart_count, status.attempt) == (kept, kept, 3)
+
+
 def test_a_cause_that_a_run_did_not_hear_before_its_end_is_not_waited_for(tmp_path: Path) -> None:
     """It was killed meanwhile. Nobody is blamed."""
     symptom = after(120, failure_class="PeerLost", decision="Wait", why="Waiting to hear.")

@@ -188,7 +188,8 @@ def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
     before = workdir.read_status()
     status = TrainingJobStatus()
     if before.attempt:
-        status = status if before.finished else _kept(job, before)
+        # One that failed had used up its restarts, or had not to be tried again: the next run is given new ones.
+        status = status if before.phase == Phase.FAILED else _kept(job, before)
         status = dataclasses.replace(status, attempt=before.attempt + 1, start_time=now(), message="Going on.")
     uid = str(uuid.uuid5(uuid.NAMESPACE_URL, workdir.path.as_uri()))
     metadata = job.metadata.model_copy(update={"uid": uid, "generation": 1})
