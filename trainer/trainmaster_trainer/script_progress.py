@@ -93,7 +93,8 @@ class ScriptProgress:
         """Note what the script reports. Return of which step that is."""
         with self.lock:
             self._total = self._total if total is None else total
-            self._loss = self._loss if loss is None else loss
+            if loss is not None:
+                self._loss = loss if math.isfinite(loss) else math.inf  # said, and no number that could be shown
             if step is None:
                 if self.has_steps:
                     self._write(time.monotonic())

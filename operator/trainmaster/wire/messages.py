@@ -118,6 +118,7 @@ class RankProgress:
     start: Optional[int] = None  # of the replica's starts within `attempt`; likewise
     total_steps: Optional[int] = None  # as the ranks say: scripts, and tasks with epochs
     figures: Optional[Figures] = None  # of a task, as the rank that writes its metrics says
+    loss_is_odd: Optional[bool] = None  # a script has said one that is no finite number
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,19 @@ def test_a_figure_that_nothing_looks_at_and_is_no_number_is_one_too() -> None:
     assert stage.events[-1].message == f"{told}or evaluate() of the task divides by."
 
 
+def test_a_loss_of_a_script_that_is_no_number_is_one_until_it_is_finite_again() -> None:
+    stage = a_running_group(workers=1, training={"command": ["python", "train.py"]})
+    at_step(stage, 40)
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, ranks=(RankProgress(0, 40, loss_is_odd=True),)))
+    stage.wait(10)
+    assert stage.told("FiguresFinite") == ("False", "LossNotFinite")
+    assert stage.events[-1].message.startswith(
+        "The loss of rank 0 after step 40 is NaN or infinite, so it is not shown."
+    )
+    measured(stage, 60, Figures())
+    assert stage.told("FiguresFinite") == ("True", "Finite")
+
+
 def test_a_script_whose_figures_nothing_looks_at_is_a_condition() -> None:
     """Without `session.state`, say: `stopEarly` would do nothing, and nobody would know."""
     stage = a_running_group(

@@ -14,6 +14,7 @@ import pytest
 from trainmaster.wire import codec, names
 from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer.agent.status_collector import rank_progress
 
 BEGINNING = "import os, sys\nfrom trainmaster_trainer import session\nreport = session.report\n"
 
@@ -136,7 +137,9 @@ def test_what_is_wrong_is_said_once_and_left_out(tmp_path: Path, arguments: str,
 
 def test_a_loss_that_is_nan_is_null_in_its_line(tmp_path: Path) -> None:
     page, lines, said = reported(tmp_path, "report(step=1, loss=float('nan'), x=float('inf'))")
-    assert math.isnan(page.loss)
+    assert page.loss == math.inf
+    (progress,) = rank_progress({0: page}, {})
+    assert (progress.loss, progress.loss_is_odd) == (None, True)
     assert (lines[0]["loss"], lines[0]["metrics"], said) == (None, {"x": None}, "")
 
 

@@ -202,7 +202,7 @@ class Reader:
 
 
 def figure(text: str) -> Optional[float]:
-    """Return a loss as it was printed, NaN for one that is not finite; None where its number cannot be told.
+    """Return a loss as it was printed, infinity for any that is not finite; None where its number cannot be told.
 
     A comma may be the decimal one: 1,234 is either of two numbers.
     """
@@ -211,7 +211,7 @@ def figure(text: str) -> Optional[float]:
     elif _GROUPED.fullmatch(text) and ("." in text or text.count(",") > 1):
         text = text.replace(",", "")
     value = _number(text)
-    return math.nan if value is not None and not math.isfinite(value) else value
+    return math.inf if value is not None and not math.isfinite(value) else value
 
 
 def count(text: str) -> Optional[float]:

@@ -168,6 +168,7 @@ def rank_progress(
             start=page.start,
             total_steps=page.total_steps or None,
             figures=figures.get(rank),
+            loss_is_odd=math.isinf(page.loss) or None,
         )
         for rank, page in sorted(pages.items())
     )

@@ -10,6 +10,7 @@ from trainmaster.wire.messages import RankProgress
 
 EARLY_STOPPED = "EarlyStopped"
 FIGURES_FINITE, NOT_FINITE = "FiguresFinite", "FigureNotFinite"
+LOSS_NOT_FINITE = "LossNotFinite"
 FIGURES_REPORTED, NOT_REPORTED = "FiguresReported", "NothingToLookAt"
 
 
@@ -36,9 +37,18 @@ def stopped(facts: Facts, status: TrainingJobStatus) -> str:
 
 
 def statement(facts: Facts) -> Statement | None:
-    """Return the condition on the figures of the newest evaluation; None where all have been finite."""
+    """Return the condition on a script's loss and the figures of the newest evaluation; None: all have been finite."""
     told = [one.figures.evaluation for one in facts.ranks if one.figures and one.figures.evaluation]
     before = next((one for one in facts.status.conditions if one.type == FIGURES_FINITE), None)
+    odd_loss = next((one for one in facts.ranks if one.loss_is_odd), None)
+    if odd_loss:
+        message = (
+            f"The loss of rank {odd_loss.rank} after step {figures.count(odd_loss.step)} is NaN or infinite, so it is "
+            "not shown. The script goes on; let it raise an error where such a loss means that the model is lost."
+        )
+        return FIGURES_FINITE, False, LOSS_NOT_FINITE, message
+    if before and before.reason == LOSS_NOT_FINITE and any(one.loss is not None for one in facts.ranks):
+        return FIGURES_FINITE, True, "Finite", "The loss is finite again."
     if not told:
         return (FIGURES_FINITE, before.status == "True", before.reason, before.message) if before else None
     newest = max(told, key=lambda one: one.step)
