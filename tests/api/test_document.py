@@ -112,6 +112,18 @@ def test_not_one_job(content: str, text: str) -> None:
     assert text in the_problem(content)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("no", "must be a text, and is the word false"),
+        ("0", "must be a text, and is the number 0"),
+        ("''", "the job has no name"),
+    ],
+)
+def test_a_name_that_is_no_text_is_one_problem(name: str, text: str) -> None:
+    assert the_problem(GOOD.replace("name: digits", f"name: {name}")).startswith(f"3: metadata.name: {text}")
+
+
 @pytest.mark.parametrize("content", [GOOD, f"{OTHER}---\n{GOOD}", f"{GOOD}---\n{OTHER}---\n", f"---\n{GOOD}...\n"])
 def test_one_job_beside_others(content: str) -> None:
     """A claim or a ConfigMap may stand in the same file, as kubectl allows."""

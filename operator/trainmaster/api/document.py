@@ -162,7 +162,7 @@ class _Check:
         if metadata is None:
             problems.append(self._at(("metadata",), RuleWords("metadata is missing", "Write metadata: {name: my-job}")))
         if isinstance(metadata, dict):
-            if not metadata.get("name") and not metadata.get("generateName"):
+            if all(metadata.get(key) in (None, "") for key in ("name", "generateName")):
                 self._unsure.add(("metadata", "name"))
                 problems.append(
                     self._at(("metadata", "name"), RuleWords("the job has no name", "Write metadata: {name: my-job}"))
