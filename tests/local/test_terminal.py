@@ -95,6 +95,7 @@ def test_ctrl_c_on_the_terminal(command: Command, terminal: Terminal) -> None:
     assert process.wait(100) == 130
     assert "Stopping: the ranks save and end." in terminal.text
     assert "Go on with: trainmaster run" in terminal.text
+    assert re.search(r"^Stopped before its first checkpoint; ", terminal.text, re.MULTILINE)
 
 
 def test_a_terminal_that_is_closed_ends_the_run(command: Command, terminal: Terminal) -> None:

@@ -60,7 +60,8 @@ def closing_lines(outcome: RunOutcome, result: dict[str, Any], folder: Path) -> 
     """Return the last lines for people: first how the run ended, then its figures, restarts, faults and folder."""
     status = outcome.status
     ledger: list[str] = []
-    lines = [f"{'Stopped' if outcome.stopped else status.phase}: {status.message or ''}"]
+    message = status.message or ""  # of a run that was stopped it begins with that word
+    lines = [message if outcome.stopped else f"{status.phase}: {message}"]
     if outcome.cause.lines:
         lines += [f"  {outcome.cause.title}:", *(f"    {line}" for line in outcome.cause.lines)]
     metrics = result.get("metrics", {}) if status.phase == "Succeeded" else {}
