@@ -56,6 +56,11 @@ def is_garbled(error: BaseException) -> bool:
     return isinstance(error, UnicodeError | json.JSONDecodeError)
 
 
+def with_article(word: str) -> str:
+    """Return the name of a type with its article: "a dict", "an int"."""
+    return f"{'an' if word[:1].lower() in tuple('aeio') else 'a'} {word}"
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt word: " Did you mean 'x'?", or nothing."""
     matches = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)

@@ -27,7 +27,7 @@ from trainmaster.wire.bounded_json import LARGEST_COUNT
 
 from trainmaster_trainer import script_progress
 from trainmaster_trainer.agent import rank_errors
-from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.errors import ConfigurationError, with_article
 from trainmaster_trainer.session_state import SessionState
 
 __all__ = ["SessionState", "report", "state"]
@@ -132,8 +132,8 @@ def _check(objects: dict[str, Any]) -> None:
             ):
                 continue
             raise ConfigurationError(
-                f"session.state: {name}= is a {type(thing).__name__}, which has no state_dict() and load_state_dict(). "
-                f"{_CURES.get(type(thing).__name__, _CURE)}"
+                f"session.state: {name}= is {with_article(type(thing).__name__)}, which has no state_dict() and "
+                f"load_state_dict(). {_CURES.get(type(thing).__name__, _CURE)}"
             )
     names = {id(thing): name for name, thing in objects.items()}
     for name, thing in objects.items():

@@ -29,7 +29,7 @@ from trainmaster.wire.bounded_json import LARGEST_COUNT
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.collating import collate
-from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.errors import ConfigurationError, with_article
 from trainmaster_trainer.making import Collate, pair
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _plain(value: object) -> dict[str, Any]:
         TypeError: it is no tensor.
     """
     if not isinstance(value, Tensor):
-        raise TypeError(f"a {type(value).__name__}")
+        raise TypeError(with_article(type(value).__name__))
     bits = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     return {_TENSOR: [str(value.dtype).removeprefix("torch."), [*value.shape], base64.b64encode(bits).decode()]}
 

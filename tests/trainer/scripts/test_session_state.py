@@ -334,6 +334,7 @@ def test_outside_nothing_is_kept_and_mistakes_are_told_all_the_same() -> None:
             "schedules= is a list, which has no state_dict() and load_state_dict(). Give its members",
         ),
         ({"schedule": None}, "schedule= is a NoneType, which has no state_dict() and load_state_dict(). Leave it out"),
+        ({"step": 3}, "step= is an int, which has no state_dict() and load_state_dict()"),
         ({"step": 3}, "restore() returns how many steps are done"),
         ({"average": torch.ones(2)}, "Keep it as a buffer of a module"),
         ({"model": nn.Linear}, "model= is the class Linear. Give an object of it"),

@@ -25,7 +25,7 @@ from trainmaster_trainer.checkpoint.state import (
     dtype_name,
     first_difference,
 )
-from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.errors import ConfigurationError, with_article
 from trainmaster_trainer.numerics import LossScale
 from trainmaster_trainer.schedules import Schedule
 
@@ -262,8 +262,8 @@ def _plain(key: str, value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ConfigurationError(
-        f"spec.training.task: its optimizer keeps a {type(value).__name__} under {key!r}, which a checkpoint cannot "
-        "hold without pickle. Let the optimizer keep numbers, strings and tensors only."
+        f"spec.training.task: its optimizer keeps {with_article(type(value).__name__)} under {key!r}, which a "
+        "checkpoint cannot hold without pickle. Let the optimizer keep numbers, strings and tensors only."
     )
 
 

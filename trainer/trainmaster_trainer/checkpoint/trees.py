@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
 
 from trainmaster_trainer.checkpoint.state import dtype_name
-from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.errors import ConfigurationError, with_article
 
 Path = tuple[Any, ...]
 Place = Callable[[Tensor, Path, bool], Tensor]  # a saved tensor, where it stands, whether it was a DTensor
@@ -84,7 +84,9 @@ class Writer:
             return {"dtype": dtype_name(value)}
         if isinstance(value, torch.device):
             return {"device": value.type}
-        raise self._refused(path, f"is a {type(value).__name__}, which a checkpoint cannot hold without pickle")
+        raise self._refused(
+            path, f"is {with_article(type(value).__name__)}, which a checkpoint cannot hold without pickle"
+        )
 
     def _key(self, key: Any, path: Path) -> Any:
         if type(key) is str:
@@ -103,7 +105,9 @@ class Writer:
         if not is_usual and is_lazy(value):
             raise self._refused(path, "has no shape before the first forward pass: run one before restore()")
         if not (is_usual or sharded or isinstance(value, nn.Parameter)):
-            raise self._refused(path, f"is a {type(value).__name__}, a tensor of a kind that a checkpoint cannot hold")
+            raise self._refused(
+                path, f"is {with_article(type(value).__name__)}, a tensor of a kind that a checkpoint cannot hold"
+            )
         if value.layout != torch.strided or value.is_quantized or value.is_meta:
             raise self._refused(path, "is a tensor that is sparse, quantized or without memory")
         if sharded and self._as_bytes:
