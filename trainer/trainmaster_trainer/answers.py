@@ -6,6 +6,7 @@ Strategies and `measure/` call these functions instead of the task's own methods
 from __future__ import annotations
 
 import inspect
+import math
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +22,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from trainmaster_trainer.checkpoint.shard import DTYPES
 from trainmaster_trainer.counted_loss import Loss, count_of
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.metric_names import LONGEST_NAME, MOST_METRICS, TAKEN
+from trainmaster_trainer.metric_names import MOST_METRICS, TAKEN, check_names
 from trainmaster_trainer.model_guard import eval_mode
 from trainmaster_trainer.task import Task
 
@@ -192,12 +193,7 @@ def metrics_of(task: Task, outputs: Any, targets: Any, device: torch.device) -> 
         raise ConfigurationError(f"{where} {type(metrics).__name__}. Return a dict of numbers by name.")
     if len(metrics) > MOST_METRICS:
         raise ConfigurationError(f"{where} {len(metrics)} metrics. Return {MOST_METRICS} at most.")
-    for name in metrics:
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or name in TAKEN:
-            raise ConfigurationError(
-                f"{where} a metric called {name!r:.150}. Choose a name of 1 to {LONGEST_NAME} characters, and not "
-                f"{' or '.join(TAKEN)}, which are the means of what loss() gives."
-            )
+    check_names(where, metrics, TAKEN)
     return {name: _as_number(where, name, value, device) for name, value in metrics.items()}
 
 
@@ -205,22 +201,25 @@ def _as_number(where: str, name: str, value: object, device: torch.device) -> Te
     """Return a metric as float32; a tensor stays on the device of the loss, so that no step waits for it."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         return value.detach().reshape(()).to(device, torch.float32)
-    if not isinstance(value, (Tensor, str, bytes)):
-        with suppress(TypeError, ValueError, OverflowError):
-            return torch.tensor(_real(value), dtype=torch.float32, device=device)
-    given = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.100}"
-    raise ConfigurationError(f"{where} {given} as {name!r}. Give one number, such as a mean over the samples.")
+    return torch.tensor(_as_float(where, name, value), dtype=torch.float32, device=device)
 
 
-def _real(value: Any) -> float:
-    """Return a number; a complex one is none.
+def _as_float(where: str, name: str, value: Any) -> float:
+    """Return a metric or figure as a float: a number of Python, NumPy or torch, or an array or a tensor of one.
 
     Raises:
-        TypeError, ValueError: it is not one.
+        ConfigurationError: it is something else.
     """
-    if isinstance(value, np.complexfloating) or (isinstance(value, Tensor) and value.is_complex()):
-        raise TypeError("complex numbers have no order")  # NumPy would leave the imaginary part out
-    return float(value)
+    is_array = isinstance(value, (Tensor, np.ndarray, np.generic))
+    has_one = is_array and math.prod(value.shape) == 1
+    number: Any = value.item() if has_one else None if is_array else value
+    # NumPy would leave the imaginary part out.
+    if not isinstance(number, (str, bytes, np.complexfloating)):
+        with suppress(TypeError, ValueError, OverflowError):
+            return float(number)
+    kind = "a tensor" if isinstance(value, Tensor) else "an array"
+    given = f"{kind} of shape {list(value.shape)}" if is_array and not has_one else f"{value!r:.100}"
+    raise ConfigurationError(f"{where} {given} as {name!r}. Give one number, such as a mean over the samples.")
 
 
 def figures_of(task: Task, model: nn.Module) -> dict[str, float]:
@@ -231,15 +230,8 @@ def figures_of(task: Task, model: nn.Module) -> dict[str, float]:
     """
     with eval_mode(model), torch.no_grad():
         figures: object = task.evaluate(model)
-    name = type(task).__name__
+    where = f"spec.training.task: evaluate() of {type(task).__name__} gave"
     if not isinstance(figures, dict):
-        raise ConfigurationError(
-            f"spec.training.task: evaluate() of {name} gave {type(figures).__name__}. Return a dict of numbers by name."
-        )
-    try:
-        return {str(key): _real(value) for key, value in figures.items()}
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(
-            f"spec.training.task: evaluate() of {name} gave {figures!r:.200}, not all of them numbers ({error}). Give "
-            "a dict of numbers by name."
-        ) from error
+        raise ConfigurationError(f"{where} {type(figures).__name__}. Return a dict of numbers by name.")
+    check_names(where, figures)
+    return {name: _as_float(where, name, value) for name, value in figures.items()}

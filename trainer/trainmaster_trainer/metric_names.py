@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -55,6 +55,21 @@ class MetricNames:
                     f"means over the ranks need the same on all. {_ALWAYS}"
                 )
         self.known, self._agreed = tuple(names[first]), True
+
+
+def check_names(where: str, names: Iterable[object], taken: Collection[str] = ()) -> None:
+    """Refuse names that no file or screen could show, and those that are taken.
+
+    Raises:
+        ConfigurationError: names the first such name; `where` says who gave it.
+    """
+    for name in names:
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name in taken:
+            others = f", and not {' or '.join(taken)}, which are the means of what loss() gives" if taken else ""
+            raise ConfigurationError(
+                f"{where} a metric called {name!r:.150}. Choose a name of 1 to {LONGEST_NAME} printable "
+                f"characters{others}."
+            )
 
 
 def check_same_names(before: Collection[str] | None, now: Collection[str]) -> None:

@@ -161,7 +161,8 @@ class Task(ABC):
 
         It is called beside `loss`, for the same parts of a batch and without gradients, and its means are weighed by
         the number of their samples. Give a tensor as it is: a number out of one would make a GPU wait in every step.
-        The names are the same for every batch; NaN stands for what this batch cannot tell.
+        The names, of 1 to 128 printable characters, are the same for every batch; NaN stands for what this batch
+        cannot tell.
         """
         return {}
 
