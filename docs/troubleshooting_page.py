@@ -77,7 +77,7 @@ def advice(row: classes.FailureClass) -> str:
         else "If it comes again, correct what the evidence names."
     )
     hint = "" if row.hint in row.cure else row.hint
-    return " ".join(text for text in (row.cure, hint) if text) or otherwise
+    return " ".join(text for text in (row.cure, row.cure_after_steps, hint) if text) or otherwise
 
 
 def _class(row: classes.FailureClass) -> list[str]:

@@ -226,6 +226,13 @@ def test_a_configuration_that_cannot_work_is_not_tried_twice() -> None:
     stage = a_running_group(workers=1)
     fail_and_go_on(stage, ExitReport(attempt=1, rank=0, step=0, exit_code=78))
     assert (stage.status.phase, stage.status.reason, stage.status.attempt) == (Phase.FAILED, "BadConfiguration", 1)
+    assert "resumeFrom" not in (stage.status.message or ""), "there is nothing to go on from"
+
+
+def test_a_configuration_that_fails_after_steps_can_go_on_from_them() -> None:
+    stage = a_running_group(workers=1)
+    fail_and_go_on(stage, ExitReport(attempt=1, rank=0, step=73, exit_code=78))
+    assert "spec.checkpoint.resumeFrom.path goes on" in (stage.status.message or "")
 
 
 def test_an_old_report_is_history() -> None:

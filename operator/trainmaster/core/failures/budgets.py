@@ -37,7 +37,8 @@ def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: F
     if kind.name in classes.FREE:
         return None
     if kind.limit == 0:
-        return Stop("BadConfiguration", kind.cure)
+        has_trained = failure.step > 0 or job.status.checkpoint is not None
+        return Stop("BadConfiguration", f"{kind.cure} {kind.cure_after_steps}" if has_trained else kind.cure)
     is_script = bool(job.spec.training.command)
     meanwhile = "within a day of running" if is_script else "without progress between"
     before = _not_outrun(job, before, now)

@@ -62,6 +62,7 @@ class FailureClass:
     older: bool = False  # the newest checkpoint is not trusted: the next attempt goes on from the one before
     symptom: bool = False  # the cause is the end of another replica, which may still be reported
     cure: str = ""  # said when the job stops for it
+    cure_after_steps: str = ""  # said beside it where the job has trained
     hint: str = ""  # said when it goes on
 
     @property
@@ -86,8 +87,8 @@ CLASSES = (
         "large to start it with; a program that uses a GPU in a job that asks for none",
         "What was written cannot work; trying again would only hide the sentence that says so.",
         limit=0,
-        cure=f"A restart would not mend this; correct the job and {AGAIN}. spec.checkpoint.resumeFrom.path goes on "
-        "from checkpoints that are left.",
+        cure=f"A restart would not mend this; correct the job and {AGAIN}.",
+        cure_after_steps="spec.checkpoint.resumeFrom.path goes on from checkpoints that are left.",
     ),
     FailureClass(
         PYTHON_ERROR,
