@@ -95,6 +95,16 @@ def test_a_wrong_configuration_is_said_without_a_traceback(agent: MakeAgent, int
     assert "Traceback" not in one.text
 
 
+def test_a_save_that_failed_is_said_in_a_line(agent: MakeAgent, intake: Intake) -> None:
+    one, report = run_to_the_end(agent, intake, "python", "SCRIPTS/fail.py", "save")
+    assert report.exit_code == 1
+    assert report.error is not None
+    assert (report.error.type, report.error.message[:18]) == ("SaveFailedError", "rank 0: [Errno 28]")
+    one.end()
+    assert "trainmaster: SaveFailedError: rank 0: [Errno 28] No space left on device\n" in one.text
+    assert "Traceback" not in one.text
+
+
 @pytest.mark.parametrize(
     ("way", "code", "name"),
     [("3", 3, None), ("SIG11", None, "SIGSEGV"), ("SIG9", None, "SIGKILL"), ("SIG40", None, "SIG40")],

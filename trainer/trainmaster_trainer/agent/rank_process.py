@@ -356,6 +356,9 @@ def _last_words(error: BaseException) -> int:
     if getattr(type(error), "trainmaster_configuration_error", False):
         rank_errors.say(f"trainmaster: {rank_errors.text_of(error)}")
         return names.EXIT_BAD_CONFIGURATION
+    if getattr(type(error), "trainmaster_says_all", False):
+        rank_errors.say(f"trainmaster: {type(error).__name__}: {rank_errors.text_of(error)}")
+        return 1
     _show(error)
     return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
 

@@ -60,7 +60,10 @@ _LOOK_SECONDS = 0.2  # how often a pause is interrupted to look whether this ran
 
 
 class SaveFailedError(Exception):
-    """A checkpoint could not be written."""
+    """A checkpoint could not be written. The message has the cause."""
+
+    # Where it was raised tells nothing more, so the rank's process shows the message alone.
+    trainmaster_says_all = True
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ def fail(way: str) -> None:
         raise ValueError("no good")
     if way == "configuration":
         raise MisconfiguredError("steps must be positive")
+    if way == "save":
+        from trainmaster_trainer.checkpoint.save import SaveFailedError  # noqa: PLC0415 (it takes seconds)
+
+        raise SaveFailedError("rank 0: [Errno 28] No space left on device")
     if way == "message":
         sys.exit("a reason for people")
     if way.isdigit():
