@@ -183,14 +183,15 @@ def test_any_python_can_read_what_runs_at_its_start() -> None:
     assert [node for node in nodes if isinstance(node, newer)] == []
     assert text.isascii()
     named = {node.value for node in nodes if isinstance(node, ast.Constant) and "TRAINMASTER" in str(node.value)}
-    assert named == {names.ENV_PACKAGES}
+    assert named == {names.ENV_PACKAGES, names.ENV_STACKS_FILE}
 
 
 def test_what_every_python_imports_imports_nothing() -> None:
     """It is in the way of each program that a rank starts, so not even `typing` is worth its milliseconds."""
     environment: dict[str, str] = {}
     any_python.prepare(environment, 1)
-    program = "import sys; before = {*sys.modules}; import trainmaster, trainmaster_trainer.agent.awaited_torch"
+    ours = "trainmaster_trainer.agent.awaited_torch", "trainmaster_trainer.agent.stack_signal"
+    program = f"import sys; before = {{*sys.modules}}; import trainmaster, {', '.join(ours)}"
     ran = subprocess.run(
         [sys.executable, "-S", "-c", f"{program}; print({{*sys.modules}} - before)"],
         env={"PYTHONPATH": environment[names.ENV_PACKAGES]},
@@ -198,5 +199,6 @@ def test_what_every_python_imports_imports_nothing() -> None:
         text=True,
         check=True,
     )
-    trainer = ("trainmaster_trainer", "trainmaster_trainer.agent", "trainmaster_trainer.agent.awaited_torch")
-    assert ast.literal_eval(ran.stdout) == {"__future__", "trainmaster", *trainer}
+    built_in = {"faulthandler"}  # and `_signal`, which is always there
+    trainer = {"trainmaster", "trainmaster_trainer", "trainmaster_trainer.agent", *ours}
+    assert ast.literal_eval(ran.stdout) == {"__future__"} | built_in | trainer

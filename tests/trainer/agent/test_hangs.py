@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainmaster.wire import names
-from trainmaster.wire.progress_page import ProgressFile, ProgressPage
-from trainmaster_trainer.agent import agent_settings, hangs
-from trainmaster_trainer.agent.attempt_files import Files
-from trainmaster_trainer.agent.hang_watch import HangWatch
+from trainmaster.wire.progress_page import ProgressPage
+from trainmaster_trainer.agent import hangs
 from trainmaster_trainer.agent.hangs import GENEROUS_SECONDS, STOPPED, Policy, Quiet
-from trainmaster_trainer.agent.reactor import Reactor
 from trainmaster_trainer.agent.stacks import COMPILING, OUTSIDE, SAVING, UNKNOWN, WAITING
-from trainmaster_trainer.agent.supervise import RanksHung
-
-from tests.trainer.agent.machine import SCRIPTS
-from tests.trainer.agent.test_settings import COMPLETE
-from tests.trainer.agent.test_stacks import IN_GLOO
 
 AUTO = Policy()
 SCRIPT = Policy(script=True)
@@ -318,74 +304,3 @@ def test_tenfold_jitter_is_never_a_hang(median: float, steps: int, where: float)
 def test_a_stopped_rank_is_named_within_the_promised_time(median: float) -> None:
     rank = hangs.seen(quiet(median=median), 0, page(median=median), True, 0.0)
     assert hangs.judge([rank], {}, AUTO, 0.9 * max(3.0, 5 * median)) is not None
-
-
-def test_a_late_answer_leaves_the_last_one_in_force(tmp_path: Path) -> None:
-    """A rank that waits for a peer's save, and is too busy to answer each time, or in one piece."""
-    answers = [IN_GLOO, "", IN_GLOO[: len(IN_GLOO) // 2]]
-    files = Files(agent_settings.read({**COMPLETE, names.ENV_SCRATCH: str(tmp_path)}))
-    files.begin(1, range(1), b"{}")
-    command = [sys.executable, str(SCRIPTS / "asked.py"), str(files.stacks(0)), *answers]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as rank:
-        assert rank.stdout is not None
-        assert rank.stdout.readline() == b"ready\n"
-        reactor, happened = Reactor(), list[object]()
-
-        def happen(what: object) -> None:
-            happened.append(what)
-            reactor.stop()
-
-        progress = ProgressFile(str(files.progress(0)))
-        for number, now in enumerate(
-            (page(step=49), page(), page(phase="save"), page())
-        ):  # it is through with its part
-            reactor.after(0.5 * number, partial(progress.write, now))
-        watch = HangWatch(reactor, Beside(files, rank.pid), lambda _: None, happen)  # type: ignore[arg-type]
-        watch.expect(1, Policy(fixed=1.0))
-        reactor.watch(rank.stdout.fileno(), lambda: happen("all answers are given"))
-        reactor.after(100.0, lambda: happen("it was not asked"))
-        reactor.run()
-        rank.kill()
-    assert happened == ["all answers are given"]
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_the_process_that_takes_the_steps_is_asked_and_nobody_once_it_has_ended(tmp_path: Path, ends: bool) -> None:
-    """The rank's own is a shell, say, which may do anything after its program."""
-    files = Files(agent_settings.read({**COMPLETE, names.ENV_SCRATCH: str(tmp_path)}))
-    files.begin(1, range(1), b"{}")
-    reactor, happened = Reactor(), list[object]()
-
-    def happen(what: object) -> None:
-        happened.append(what)
-        reactor.stop()
-
-    command = [sys.executable, str(SCRIPTS / "asked.py"), str(files.stacks(0)), *([] if ends else [IN_GLOO])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == b"ready\n"
-        progress = ProgressFile(str(files.progress(0)))
-        assert progress.claim(program.pid)
-        for number in range(5):
-            reactor.after(0.2 * number, partial(progress.write, page(step=number)))
-        if ends:
-            program.kill()
-            program.wait()
-            reactor.after(2.0, lambda: happen("it is left alone"))
-        watch = HangWatch(reactor, Beside(files, os.getpid()), lambda _: None, happen)  # type: ignore[arg-type]
-        watch.expect(1, Policy(fixed=0.3))
-        reactor.run()
-        program.kill()
-    (what,) = happened
-    assert what == "it is left alone" if ends else isinstance(what, RanksHung) and what.report.waiting
-
-
-class Beside:
-    """What a watch looks at: a rank's files and its process."""
-
-    def __init__(self, files: Files, pid: int) -> None:
-        self.files, self.pid = files, pid
-
-    def pids(self) -> dict[int, int]:
-        """One rank."""
-        return {0: self.pid}

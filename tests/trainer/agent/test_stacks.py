@@ -101,15 +101,15 @@ def test_a_real_dump_is_whole_also_where_the_stack_is_deep(tmp_path: Path) -> No
 WAITS_FOR_DATA = """
 import os, sys, threading, time
 from torch.utils.data import DataLoader
-from trainmaster_trainer.agent import stacks
+from trainmaster_trainer.agent import stack_signal
 
 class Stuck(list):
     def __getitem__(self, index):
         while True:
-            os.kill(os.getppid(), stacks.SIGNAL)
+            os.kill(os.getppid(), stack_signal.SIGNAL)
             time.sleep(0.1)
 
-stacks.register(sys.argv[1])
+stack_signal.listen(sys.argv[1])
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 next(iter(DataLoader(Stuck([1]), num_workers=1, multiprocessing_context="fork")))
 """

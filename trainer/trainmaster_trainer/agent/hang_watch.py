@@ -188,7 +188,7 @@ class HangWatch:
         texts = {rank: self._last_word(quiet, pids[rank]) for rank, quiet in self._quiet.items()}
         own = texts[verdict.rank]
         awaits = "; it waits for its data workers, so a sample is not made" if stacks.awaits_data(own) else ""
-        sentence = f"{hangs.sentence(verdict)}{awaits}"
+        sentence = f"{hangs.sentence(verdict)}{awaits}{_nor_of(verdict, texts)}"
         self._say(f"{sentence} (limit {verdict.limit:.1f} s; spec.failurePolicy.{verdict.field(self._policy)} sets it)")
         for rank, text in texts.items():
             self._say(f"stacks of rank {rank}:\n{text.rstrip()}")
@@ -211,6 +211,15 @@ class HangWatch:
         asked = self._asked_now(quiet)
         part = self._dump(asked, quiet.rank) if asked is not None else ""
         return self._answer(quiet) or part or stacks.where_in_kernel(pid)
+
+
+def _nor_of(verdict: HangVerdict, texts: Dict[int, str]) -> str:
+    """Return that others may be the cause as well, where they give no stacks either."""
+    others = [rank for rank, text in texts.items() if rank != verdict.rank and not stacks.main_thread(text)]
+    if verdict.activity != stacks.UNKNOWN or not others:
+        return ""
+    named = ", ".join(f"rank {rank}" for rank in others)
+    return f"; no Python stack could be had of it, nor of {named}, so each of them may be the one that hangs"
 
 
 def _place(dump: str) -> str:

@@ -18,7 +18,7 @@ from trainmaster.wire.progress_page import ProgressFile
 from trainmaster.wire.spawning import EACH_STARTS
 
 from trainmaster_trainer import script_progress
-from trainmaster_trainer.agent import awaited_torch, rank_errors, stacks
+from trainmaster_trainer.agent import awaited_torch, rank_errors
 
 _MOST_FRAMES = 10  # between our hook and who called the optimizer: torch's, and wrappers of schedules and the like
 _MOST_PARAMETERS = 8  # that are asked for the optimizer's own count
@@ -43,7 +43,6 @@ class Count:
     """
 
     def __init__(self, elsewhere: bool = False) -> None:
-        self._elsewhere = elsewhere
         self._is_a_scripts = not elsewhere or names.ENV_PLACE in os.environ  # a script may run Trainmaster, and a task
         self._had_their_turn: Set[int] = set()
         self._first = True
@@ -61,11 +60,8 @@ class Count:
         progress = script_progress.of_this_process(only_counts=True)
         if progress is not None:
             progress.counted(_own_count(optimizer) if first else None)
-        if first:
-            if progress is not None and self._elsewhere:  # the rank's own process has its handler, if it is Python
-                stacks.register(os.environ.get(names.ENV_STACKS_FILE))
-            if progress is not None or multiprocessing.parent_process() is not None:
-                _say_if_apart()
+        if first and (progress is not None or multiprocessing.parent_process() is not None):
+            _say_if_apart()
 
 
 def _makes_a_state() -> bool:

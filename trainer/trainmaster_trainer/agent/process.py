@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Collection, Dict, Iterator, List, NoReturn, Optional
+from typing import Any, Collection, Dict, Iterator, List, NoReturn, Optional, Tuple
 
 from trainmaster_trainer.agent import teardown
 
@@ -195,14 +195,23 @@ def ask_to_end(pid: int, interrupt: bool = False) -> None:
     A Python program ends what it has started itself, such as the workers of its data loaders, which it still needs in
     order to save. A shell and other programs that merely start a Python program pass no signal on.
     """
-    below = _children_in(pid)
-    asked = [pid]
-    while asked:
-        one = asked.pop()
-        python = _is_python(one)
+    for one, python in down_to_pythons(pid):
         kill(one, signal.SIGINT if interrupt and python and _minds_only_interrupts(one) else signal.SIGTERM)
+
+
+def down_to_pythons(pid: int) -> Iterator[Tuple[int, bool]]:
+    """Yield `pid`, and where it is no Python what it has started, down to the first Python of each branch.
+
+    With each process goes whether it is a Python.
+    """
+    below = _children_in(pid)
+    found = [pid]
+    while found:
+        one = found.pop()
+        python = _is_python(one)
+        yield one, python
         if not python:
-            asked += below.get(one, [])
+            found += below.get(one, [])
 
 
 def _minds_only_interrupts(pid: int) -> bool:

@@ -37,7 +37,7 @@ from trainmaster_trainer.agent import (
     process,
     rank_death,
     rank_errors,
-    stacks,
+    stack_signal,
     teardown,
 )
 from trainmaster_trainer.agent.main_module import BadConfigurationError
@@ -187,7 +187,7 @@ def run() -> int:
     _choose_interpreter(plan)
     teardown.begin()
     _open_streams(unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")) and not sys.flags.ignore_environment)
-    stacks.register(os.environ.get(names.ENV_STACKS_FILE))
+    stack_signal.listen(os.environ.get(names.ENV_STACKS_FILE))
     faulthandler.enable()  # a segmentation fault says where, as under torchrun's @record
     if plan.task or plan.framework is None:  # an exec lets go of it, which the agent takes for no death
         rank_death.hold(os.environ.get(names.ENV_PROGRESS_FILE))

@@ -1,21 +1,18 @@
 """Get Python stacks of ranks, also of those stuck in C code: a signal asks for them, `faulthandler` writes them.
 
-`rank` registers, `hang_watch` asks and reads. The handler is C and needs no lock of the interpreter, so it answers
-where Python code does not. What a stack says of a rank that ends no step is a table here.
+Ranks listen (`stack_signal`), `hang_watch` asks and reads. The handler is C and needs no lock of the interpreter, so it
+answers where Python code does not. What a stack says of a rank that ends no step is a table here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import re
-import signal
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import List, Tuple
 
-# No library that ranks use takes this one; a process that does not catch it is never sent it (it would die).
-SIGNAL = signal.SIGRTMIN + 7
+from trainmaster_trainer.agent import process, stack_signal
 
 # What a rank is at that ends no step, read off its innermost frame.
 OUTSIDE = "outside"  # the user's code, or anything else that is no collective: the likely culprit
@@ -71,24 +68,17 @@ _END = re.compile(r'^(  File "<string>", line 1 in <module>|  File .* in _run_mo
 MOST_PER_RANK = 4096
 
 
-def register(path: Optional[str]) -> None:
-    """Have this rank write all stacks to `path` whenever the signal comes."""
-    if not path:
-        return
-    try:
-        # Open for the whole life of the process: when it is stuck it cannot open anything.
-        file = Path(path).open("ab", buffering=0)  # noqa: SIM115
-        faulthandler.register(SIGNAL, file, all_threads=True)
-    except OSError:
-        return  # no space for a file: the rank trains without
-
-
 def ask(pid: int) -> bool:
-    """Ask a process for its stacks; return False where it does not listen, or is no more."""
-    if not _catches(pid):
+    """Ask a rank's process for its stacks; return False where nothing there listens, or it is no more.
+
+    Where it is a shell, `nice` or the like, a Python below it is asked: of several the one that has computed most.
+    """
+    below = [] if _catches(pid) else [one for one, python in process.down_to_pythons(pid) if python and _catches(one)]
+    listener = max(below, key=ticks, default=pid)
+    if not _catches(listener):
         return False
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, SIGNAL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(listener, stack_signal.SIGNAL)
         return True
     return False
 
@@ -96,7 +86,7 @@ def ask(pid: int) -> bool:
 def _catches(pid: int) -> bool:
     for line in _read(Path(f"/proc/{pid}/status")).splitlines():
         if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (SIGNAL - 1) & 1)
+            return bool(int(line.split()[1], 16) >> (stack_signal.SIGNAL - 1) & 1)
     return False
 
 

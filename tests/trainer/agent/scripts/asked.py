@@ -5,10 +5,10 @@ import signal
 import sys
 from pathlib import Path
 
-from trainmaster_trainer.agent import stacks
+from trainmaster_trainer.agent import stack_signal
 
 file, answers = Path(sys.argv[1]), sys.argv[2:]
-signal.signal(stacks.SIGNAL, lambda *_: None)
+signal.signal(stack_signal.SIGNAL, lambda *_: None)
 os.write(1, b"ready\n")
 for answer in answers:
     signal.pause()

@@ -2,8 +2,8 @@
 
 `site` imports this before the program, as this folder is first on PYTHONPATH. Any Python from 2.7 on must be able to
 run it. Only where the process is one of a rank, and Python is 3.9 or newer, are our packages imported, which import
-nothing themselves, and the optimizer steps are waited for. The `sitecustomize` that would have been found without this
-folder runs then, in its own name.
+nothing that takes time; the optimizer steps are waited for then, and the signal that asks for stacks is listened for.
+The `sitecustomize` that would have been found without this folder runs then, in its own name.
 """
 
 import os
@@ -20,10 +20,11 @@ try:
         sys.path = _PACKAGES.split(os.pathsep) + _PATH
         try:
             import trainmaster  # noqa: F401 what is imported later finds it
-            from trainmaster_trainer.agent import awaited_torch
+            from trainmaster_trainer.agent import awaited_torch, stack_signal
         finally:
             sys.path = _PATH
         awaited_torch.count()
+        stack_signal.listen(os.environ.get("TRAINMASTER_STACKS_FILE"))  # wire.names.ENV_STACKS_FILE
 except Exception:  # noqa: BLE001, S110 whatever is wrong here, the program is not to notice
     pass
 
