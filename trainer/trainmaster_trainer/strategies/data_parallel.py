@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from trainmaster_trainer.answers import loss_of
+from trainmaster_trainer.batch_loss import loss_of_batch
 from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.collectives.gradients import COMPRESSIONS, NONE, Gradients
@@ -224,7 +224,7 @@ class DataParallel(WholeModel):
         self._connect(find_unused_parameters=True)
 
     def _forward(self, batch: Batch) -> Loss:
-        loss = loss_of(self.task, self.replica(batch.inputs), batch.targets)
+        loss = loss_of_batch(self.task, self.replica(batch.inputs), batch, counts=self.counts)
         sends = self.replica.require_backward_grad_sync and not self.replica.find_unused_parameters
         # Of the last part too: `check_gradients` would be content with a gradient that an earlier one left.
         if self._in_parts and sends and not uses_all(loss.value, self.model.parameters()):

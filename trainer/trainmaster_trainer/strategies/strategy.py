@@ -33,7 +33,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
+from trainmaster_trainer.answers import make_model, make_optimizer
+from trainmaster_trainer.batch_loss import loss_of_batch
 from trainmaster_trainer.checkpoint.checkpointable import WholeState
 from trainmaster_trainer.checkpoint.model_state import ModelState
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
@@ -103,7 +104,7 @@ class Strategy(WholeState):
 
     def loss(self, batch: Batch) -> Loss:
         """Return the loss of a batch, or of a part of one."""
-        return self.carried(loss_of(self.task, self.model(batch.inputs), batch.targets))
+        return self.carried(loss_of_batch(self.task, self.model(batch.inputs), batch, counts=self.counts))
 
     def carried(self, loss: Loss) -> Loss:
         """Return a loss that this strategy can carry.
