@@ -297,7 +297,7 @@ SAID = {
     "from 0 on": "the first one after restore() is 1",
     "backwards": "step(2) came after step(2)",
     "no number": "step('3') is no whole number",
-    "a class": "odd.state_dict()['inside'][0]['thing'] is a object, which a checkpoint cannot hold without pickle",
+    "a class": "odd.state_dict()['inside'][0]['thing'] is an object, which a checkpoint cannot hold without pickle",
     "a lazy module": "has no shape before the first forward pass: run one before restore()",
     "other steps": "rank 0 calls step(1) while rank 1 calls step(2)",
     "other models": "First difference: model/bias is float32[3] on rank 0 and float32[4] on rank 1",
