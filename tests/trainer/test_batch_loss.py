@@ -21,10 +21,11 @@ class Given(Digits):
 
     def __init__(self, way: str) -> None:
         super().__init__()
-        self.way = way
+        self.way, self.calls = way, 0
 
     @override
     def loss(self, outputs: Any, targets: Any) -> Tensor:
+        self.calls += 1
         if self.way == "draws":
             outputs = outputs * torch.rand(outputs.shape)
         if self.way == "knows four" and len(targets) < 4:
@@ -54,8 +55,10 @@ def test_it_is_told_in_the_first_step_of_a_share(
     batch_loss._tell.cache_clear()
     share = Batch(OUTPUTS, TARGETS, size=4, fraction_done=0.1, **{"global_size": 8, "step": 1, **batch})
     before = torch.get_rng_state()
+    task = Given(way)
     with caplog.at_level(logging.WARNING):
-        loss = loss_of_batch(Given(way), OUTPUTS, share, counts=counts)
+        loss = loss_of_batch(task, OUTPUTS, share, counts=counts)
+    assert task.calls == 1
     assert ("loss() of Given is no mean over samples" in caplog.text) == told
     if way != "draws":
         assert torch.equal(torch.get_rng_state(), before)

@@ -7,6 +7,7 @@ none: its gradients depend on the number of ranks. That shows in the losses of t
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import math
@@ -48,13 +49,14 @@ def _is_mean(task: Task, outputs: Any, batch: Batch, whole: float) -> bool:
     if not middle or any(type(one) is not torch.Tensor or one.dim() == 0 or len(one) != batch.size for one in tensors):
         return True  # nothing could be cut
     before, total = Generators.now(), 0.0
-    with torch.no_grad():
-        for first, end in ((0, middle), (middle, batch.size)):
-            try:
-                half: Any = task.loss(part_of(outputs, first, end), part_of(batch.targets, first, end))
+    try:
+        asked = copy.copy(task)  # what a task counts of its calls must not change; its data is not copied
+        with torch.no_grad():
+            for first, end in ((0, middle), (middle, batch.size)):
+                half: Any = asked.loss(part_of(outputs, first, end), part_of(batch.targets, first, end))
                 total += float(half) * (end - first) / batch.size
-            except Exception:  # noqa: BLE001 a loss that only knows whole shares: nothing can be said of it
-                return True
+    except Exception:  # noqa: BLE001 a loss that only knows whole shares: nothing can be said of it
+        return True
     drawn, close = Generators.now(), math.isclose(total, whole, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
     same_cuda = before.cuda is None or drawn.cuda is None or torch.equal(before.cuda, drawn.cuda)
     same = torch.equal(before.torch, drawn.torch) and same_cuda and before.numpy is drawn.numpy

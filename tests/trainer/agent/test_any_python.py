@@ -24,19 +24,23 @@ Run = Callable[..., Outcome]
 START = Path(any_python.START_FOLDER, "sitecustomize.py")
 LOOP = """
 import os, sys, torch
-def train(place, steps):
+def train(place, steps, together=None):
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.{kind}(model.parameters(), lr=0.1)
     for _ in range(steps):
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
+    if together:
+        together.wait()
 """
 SPAWNING = """
 import torch.multiprocessing as mp
 if __name__ == "__main__":
     os.environ["RANK"] = os.environ["WORLD_SIZE"] = "7"
     for _ in "1":  # not told before a step, as it is not plain
-        mp.start_processes(train, args=(3,), nprocs={processes}, start_method="{way}")
+        # One that ends before another has begun leaves the count to it, as one program after the other does.
+        together = mp.get_context("{way}").Barrier({processes})
+        mp.start_processes(train, args=(3, together), nprocs={processes}, start_method="{way}")
 """
 
 
