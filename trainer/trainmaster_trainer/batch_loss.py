@@ -33,12 +33,9 @@ def loss_of_batch(task: Task, outputs: Any, batch: Batch, *, counts: bool) -> Lo
     The first step of a training also looks whether the loss is a mean over samples, where it may be a pair: `counts`.
     """
     loss = loss_of(task, outputs, batch.targets)
-    if counts and batch.step == 1 and batch.size < batch.global_size and loss.count is None:
-        before = Generators.now()
-        is_mean = _is_mean(task, outputs, batch, float(loss.value.detach()))
-        before.put_back()
-        if not is_mean:
-            _tell(type(task).__name__)
+    is_judged = counts and batch.step == 1 and batch.size < batch.global_size and loss.count is None
+    if is_judged and not _is_mean(task, outputs, batch, float(loss.value.detach())):
+        _tell(type(task).__name__)
     return loss
 
 
@@ -57,10 +54,11 @@ def _is_mean(task: Task, outputs: Any, batch: Batch, whole: float) -> bool:
                 total += float(half) * (end - first) / batch.size
     except Exception:  # noqa: BLE001 a loss that only knows whole shares: nothing can be said of it
         return True
-    drawn, close = Generators.now(), math.isclose(total, whole, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-    same_cuda = before.cuda is None or drawn.cuda is None or torch.equal(before.cuda, drawn.cuda)
-    same = torch.equal(before.torch, drawn.torch) and same_cuda and before.numpy is drawn.numpy
-    return close or not same or before.python is not drawn.python or not math.isfinite(whole + total)
+    finally:
+        draws = not Generators.now().is_equal(before)
+        before.put_back()
+    is_close = math.isclose(total, whole, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    return is_close or draws or not math.isfinite(whole + total)
 
 
 @functools.cache  # once in a process

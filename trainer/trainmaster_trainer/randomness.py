@@ -140,9 +140,14 @@ class Generators:
         return cls(_torchs.now(), cuda, _numpys.now(), _pythons.now())
 
     def is_same(self, other: Generators) -> bool:
-        """Return whether these are surely the same states."""
-        same = self.torch is other.torch and self.numpy is other.numpy and self.python is other.python
-        return same and self.cuda is None
+        """Return whether these are surely the same states; never where there is a GPU, of which nothing is compared."""
+        return self.cuda is None and self.is_equal(other)
+
+    def is_equal(self, other: Generators) -> bool:
+        """Return whether these are surely the same states, that of a GPU compared as well."""
+        cuda, others = self.cuda, other.cuda
+        same_cuda = cuda is others or (cuda is not None and others is not None and torch.equal(cuda, others))
+        return same_cuda and self.torch is other.torch and self.numpy is other.numpy and self.python is other.python
 
     def put_back(self) -> None:
         """Set the generators to these states."""

@@ -1,7 +1,7 @@
 """Find a command of a launcher's that no rank will carry out, refused while nothing runs yet.
 
-The ranks refuse by the same words (`wire/launchers.py`), and know more: what `auto` and
-`gpu` come to on their machine. The API server cannot ask this.
+The ranks refuse by the same words (`wire/launchers.py`), and know more: what `auto` and `gpu` come to on their machine.
+The API server cannot ask this.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from trainmaster.wire import names
 
@@ -44,8 +44,7 @@ class Children:
     def __init__(self) -> None:
         self._wanted = 0  # how many should stand by
         self._pid = os.getpid()
-        self._at_work: Set[int] = set()
-        self._progress_files: Dict[int, str] = {}  # of ranks at work
+        self._at_work: Dict[int, str] = {}  # each with the name of its progress file, if it is a rank
         self._newest_rank: Optional[int] = None  # that this process has forked
         self._working_set: Optional[working_set.Pages] = None  # of a rank
         self._standing_by: Dict[int, Channel] = {}
@@ -66,7 +65,7 @@ class Children:
         if pid is None:
             pid, rest = self._start_anew(message, descriptors)
         self._newest_rank = pid
-        self._progress_files[pid] = message["environment"].get(names.ENV_PROGRESS_FILE, "")
+        self._at_work[pid] = message["environment"].get(names.ENV_PROGRESS_FILE, "")
         return pid, rest
 
     def _start_anew(self, message: Dict[str, Any], descriptors: List[int]) -> Tuple[int, Optional[Rest]]:
@@ -75,7 +74,7 @@ class Children:
         if message["start"] != "rank":
             raise OSError("only a fork can serve a store, and this process has threads")
         pid = rank_process.spawn(message, descriptors)
-        self._at_work.add(pid)
+        self._at_work[pid] = ""
         return pid, None
 
     def fork(self, become: Callable[[], Rest]) -> Tuple[int, Optional[Rest]]:
@@ -90,7 +89,7 @@ class Children:
         if pid == 0:
             rank_process.detach(self._pid)
             return 0, become()
-        self._at_work.add(pid)
+        self._at_work[pid] = ""
         return pid, None
 
     def want(self, count: int) -> None:
@@ -154,7 +153,7 @@ class Children:
                 return
             left: List[str] = []
             if end.si_code == os.CLD_EXITED and end.si_status == 0:
-                left = left_running.command_lines(end.si_pid, self._progress_files.get(end.si_pid, ""))
+                left = left_running.command_lines(end.si_pid, self._at_work.get(end.si_pid, ""))
             # What it had started must not hold its sockets open, nor outlive it. Not yet reaped, so the number is still
             # its own.
             process.kill_group(end.si_pid, signal.SIGKILL)
@@ -163,8 +162,7 @@ class Children:
             if channel is not None:
                 channel.close()
             elif end.si_pid in self._at_work:
-                self._at_work.remove(end.si_pid)
-                self._progress_files.pop(end.si_pid, None)
+                del self._at_work[end.si_pid]
                 self._newest_rank = None if end.si_pid == self._newest_rank else self._newest_rank
                 exited = end.si_code == os.CLD_EXITED
                 signal_name = None if exited else names.signal_name(end.si_status)
@@ -181,7 +179,7 @@ class Children:
                 continue
             finally:
                 channel.close()
-            self._at_work.add(pid)
+            self._at_work[pid] = ""
             return pid
         return None
 

@@ -93,7 +93,7 @@ def _sweep(session: int, owner: int, removes: Sequence[str]) -> None:
     """Wait for the end of the rank, and kill what is left of its session; the rank's group is killed by others."""
     os.setsid()
     select.select([owner], [], [])
-    while any([_killed(int(pid), session) for pid in os.listdir("/proc") if pid.isdigit()]):  # noqa: C419, PTH208 all
+    while any([_killed(pid, session) for pid in process.all_pids()]):  # noqa: C419 all of them
         time.sleep(_PAUSE_SECONDS)
     for folder in removes:
         delete_folder(Path(folder))

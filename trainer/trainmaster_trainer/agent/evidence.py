@@ -49,8 +49,8 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
     # A process that made samples for the rank may have been killed for memory.
     lost_a_data_worker = error is not None and _DATA_WORKER_KILLED.search(error.message) is not None
     killed = (death.end.get("signal") == "SIGKILL" and not ours) or lost_a_data_worker
-    # Only a process that never came to be, or whose end was not seen, has such an error.
     out_of_memory = killed and out_of_memory_kills() > death.kills_before
+    # Only a process that never came to be, or whose end was not seen, has such an error.
     if death.end.get("failure"):
         kind = death.end.get("type", "StartFailed")
         message = f"{death.end['failure']}{_FOR_MEMORY if out_of_memory else ''}"

@@ -7,12 +7,13 @@ begun. Ranks that are Python themselves are not looked at: what they leave is a 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from pathlib import Path
 from typing import Iterator, List
 
 from trainmaster.wire import names
+
+from trainmaster_trainer.agent import process
 
 _MOST_CHARACTERS = 80  # of a command line that is shown
 _PYTHON = re.compile(r"tm-rank-|python|pypy")
@@ -38,10 +39,9 @@ def _lines_with(variable: bytes) -> Iterator[bytes]:
 
     What they are is not asked: a process that has just been forked still is the shell that has ended.
     """
-    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 a Path for each takes its time
-        process = Path("/proc", pid)
+    for pid in process.all_pids():
         with contextlib.suppress(OSError):  # it has gone meanwhile, or is somebody else's
-            if variable in (process / "environ").read_bytes():
-                line = (process / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+            if variable in process.read_memory(pid, "environ"):
+                line = process.read_memory(pid, "cmdline").rstrip(b"\0").replace(b"\0", b" ")
                 if line and not _HELPER.search(line):
                     yield line

@@ -131,25 +131,42 @@ def _kill_all_but_trackers(group: int) -> None:
         _signal_group(group, signal.SIGCONT)
 
 
+def all_pids() -> Iterator[int]:
+    """Return the numbers of all processes that are there now.
+
+    Raises:
+        OSError: no descriptor is left to read /proc with.
+    """
+    return map(int, filter(str.isdigit, os.listdir("/proc")))  # noqa: PTH208 a Path for each takes its time
+
+
 def _others(group: int) -> Iterator[int]:
     """Yield a group's processes but for its leader: reading the command line of one that is stuck in a driver hangs.
 
     A restart waits for this, 0.1 ms where there are a hundred processes.
     """
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):  # noqa: PTH208 a Path for each takes its time
+    for pid in all_pids():
         with contextlib.suppress(OSError):  # it has gone meanwhile
             if pid != group and os.getpgid(pid) == group:
                 yield pid
 
 
 def _is_tracker(pid: int) -> bool:
-    """Return whether it is Python's resource tracker (or that of joblib's loky).
-
-    A process that is stuck in the kernel counts as none: reading its command line could hang as well.
-    """
+    """Return whether it is Python's resource tracker (or that of joblib's loky)."""
     with contextlib.suppress(OSError):
-        return stat(pid)[0] != b"D" and bool(_TRACKER.search(Path(f"/proc/{pid}/cmdline").read_bytes()))
+        return bool(_TRACKER.search(read_memory(pid, "cmdline")))
     return False
+
+
+def read_memory(pid: int, name: str) -> bytes:
+    """Return a file of /proc/PID that lies in the process's memory: `cmdline` or `environ`.
+
+    It is empty for a process that is stuck in the kernel: reading it could hang as well.
+
+    Raises:
+        OSError: there is no such process, or it is somebody else's.
+    """
+    return b"" if stat(pid)[0] == b"D" else Path(f"/proc/{pid}/{name}").read_bytes()
 
 
 def stat(pid: int) -> List[bytes]:
@@ -216,14 +233,19 @@ def down_to_pythons(pid: int) -> Iterator[Tuple[int, bool]]:
 
 def _minds_only_interrupts(pid: int) -> bool:
     """Return whether a process has a handler for SIGINT, and neither handles nor ignores SIGTERM."""
-    masks = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in ("SigIgn", "SigCgt"):
-                masks[name] = int(value, 16)
-    caught, ignored = masks.get("SigCgt", 0), masks.get("SigIgn", 0)
+    caught, ignored = signal_masks(pid)
     return bool(caught >> (signal.SIGINT - 1) & 1) and not (caught | ignored) >> (signal.SIGTERM - 1) & 1
+
+
+def signal_masks(pid: int) -> Tuple[int, int]:
+    """Return which signals a process has handlers for, and which it ignores: bit 0 is signal 1. 0: it is no more."""
+    masks = {"SigCgt": 0, "SigIgn": 0}
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name in masks:
+                masks[name] = int(value, 16)
+    return masks["SigCgt"], masks["SigIgn"]
 
 
 def _children_in(group: int) -> Dict[int, List[int]]:

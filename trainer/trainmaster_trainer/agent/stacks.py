@@ -73,21 +73,19 @@ def ask(pid: int) -> bool:
 
     Where it is a shell, `nice` or the like, a Python below it is asked: of several the one that has computed most.
     """
-    below = [] if _catches(pid) else [one for one, python in process.down_to_pythons(pid) if python and _catches(one)]
-    listener = max(below, key=ticks, default=pid)
-    if not _catches(listener):
+    found = (
+        [pid] if _catches(pid) else [one for one, python in process.down_to_pythons(pid) if python and _catches(one)]
+    )
+    if not found:
         return False
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(listener, stack_signal.SIGNAL)
+        os.kill(max(found, key=ticks), stack_signal.SIGNAL)
         return True
     return False
 
 
 def _catches(pid: int) -> bool:
-    for line in _read(Path(f"/proc/{pid}/status")).splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (stack_signal.SIGNAL - 1) & 1)
-    return False
+    return bool(process.signal_masks(pid)[0] >> (stack_signal.SIGNAL - 1) & 1)
 
 
 def is_stopped(pid: int) -> bool:
