@@ -241,7 +241,7 @@ class Command:
                     found.add(int(folder.name))
             except OSError:
                 continue
-        return found - {self.process.pid}
+        return found - {self._process.pid} if self._process is not None else found
 
     # --- how ---
 
@@ -329,10 +329,20 @@ def _environment(pid: int) -> dict[str, str]:
 
 
 def is_warm_parent(pid: int) -> bool:
-    """Not one of its children, which have the same command line."""
+    """Not one of its children: they have its command line, and its name too until they have given themselves one."""
+    return _has_its_command(pid) and not _has_its_command(_parent_of(pid))
+
+
+def _has_its_command(pid: int) -> bool:
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        return b"trainmaster_trainer.agent.warm" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"trainmaster_trainer.agent.warm" in command and not name.startswith("tm-")
+
+
+def _parent_of(pid: int) -> int:
+    """Its number; 0, which is no process's, where it has gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0

@@ -105,8 +105,7 @@ class Lived:
         if victim == AGENT:
             agents = self.command.agents() | {100 + i: pid for i, pid in self.command.agents("parameterServer").items()}
             return [agents[index] for index in sorted(agents)]
-        # The oldest: a child has its command line until it has taken a name of its own.
-        return sorted(pid for pid in self.command.processes() if is_warm_parent(pid))[:1]
+        return [pid for pid in self.command.processes() if is_warm_parent(pid)]
 
 
 def _children(pid: int) -> list[int]:
