@@ -1,6 +1,7 @@
 """The audit of samples: each index once per epoch, and the same global batch at any world size."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from trainmaster_trainer.data import Batch, Batches, SampleOrder, Share
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.making import VALIDATION, as_dataset
 from trainmaster_trainer.permutation import FEW, block, permute, shuffle
 from trainmaster_trainer.strategies.microbatches import split
 from trainmaster_trainer.task import Samples
@@ -227,6 +229,19 @@ def test_a_role_without_a_share_gets_an_empty_batch() -> None:
 def test_a_dataset_that_cannot_be_used_is_a_configuration_error(samples: Samples, message: str) -> None:
     with pytest.raises(ConfigurationError, match=r"spec\.training\.task: .*" + message):
         Batches(samples, 4, steps=2, seed=3, device=torch.device("cpu"))
+
+
+def test_validation_samples_are_no_stream_even_one_that_says_its_length() -> None:
+    class Flow(IterableDataset[Any]):
+        def __len__(self) -> int:
+            return 4
+
+        @override
+        def __iter__(self) -> Iterator[Any]:
+            return iter(())
+
+    with pytest.raises(ConfigurationError, match=r"validation_dataset\(\) cannot be indexed.*may give a stream"):
+        as_dataset(Flow(), VALIDATION)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from trainmaster.wire import names
 from trainmaster.wire.training import Aim, TrainingPlan
 from trainmaster_trainer.batch_losses import Losses
 from trainmaster_trainer.evaluations import Evaluations, Judge
 from trainmaster_trainer.metric_names import MetricNames
 
+from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import Job, NewJob, Options, alone
 
 FIGURES = ("validation_loss", "error", "first", "drawn", "training")
@@ -213,6 +215,19 @@ def test_a_task_that_has_nothing_to_evaluate_is_refused_before_the_first_step(ne
         assert 0 not in running.wait()
         assert said in running.output()
         assert running.pages[0].read().step == 0
+
+
+def test_so_is_one_with_no_sample_that_is_tried_after_the_last_step_alone(new_job: NewJob, new_crew: NewCrew) -> None:
+    said = "its validation_dataset() is empty. Let it give at least one sample, or None."
+    running = new_job("together", task="measured_tasks:Emptied").start(1)
+    assert running.wait() == [names.EXIT_BAD_CONFIGURATION]
+    assert said in running.output()
+    assert running.pages[0].read().step == 0
+    for servers in (1, 0):  # ParameterServer, Gossip
+        crew = new_crew(2, servers, f"apart-{servers}", task="measured_tasks:Emptied").start()
+        assert crew.wait(0) == names.EXIT_BAD_CONFIGURATION
+        assert said in crew.output_file(0).read_text()
+        assert crew.page(0).step == 0
 
 
 def test_a_metric_that_is_no_number_is_null_and_costs_no_snapshot(new_job: NewJob) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.collating import collate
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trainmaster_trainer.task import Samples
 
 Collate = Callable[[list[Any]], Any]
-_TRAINING = "dataset()"
+_TRAINING, VALIDATION = "dataset()", "validation_dataset()"
 
 
 class Maker:
@@ -140,12 +140,13 @@ def as_dataset(samples: Samples, what: str = _TRAINING) -> tuple[Dataset[Any], i
         dataset: Dataset[Any] = TensorDataset(*samples)
     else:
         dataset = cast("Dataset[Any]", samples)
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise ConfigurationError(
             f"spec.training.task: its {what} cannot be indexed. The trainer chooses samples by number, so that none "
             "is lost or repeated; give a map-style Dataset (with __len__ and __getitem__) or two tensors. (Only "
             "dataset() may give a stream, which is iterated, and validation_dataset() may not.)"
         )
     if len(dataset) == 0:
-        raise ConfigurationError(f"spec.training.task: its {what} is empty. Let it give at least one sample.")
+        cure = "Let it give at least one sample" + (", or None." if what == VALIDATION else ".")
+        raise ConfigurationError(f"spec.training.task: its {what} is empty. {cure}")
     return dataset, len(dataset)

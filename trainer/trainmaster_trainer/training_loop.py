@@ -142,14 +142,14 @@ def begin(settings: Settings, group: Group, progress: Progress, task: Task, batc
     """Make the model and go on from where the training stood."""
     strategy = make_strategy(settings, group, task)
     evaluations, trial = Evaluations(settings.plan), Evaluator(settings, task, group.device, progress.trying)
-    if evaluations.are_on:
-        trial.check()
     names = MetricNames() if has_metrics(task) else None
     carried, dataset = Carried(strategy, evaluations, names, batches), batches.count
     saver = Saver(settings, group, dataset)
     saver.prepare()
     resumed = resume(saver.store, settings, group, carried, dataset).settled(group)
     saver.go_on_from(resumed.durable_step)
+    if evaluations.are_on or resumed.begins:  # else a restart would wait for samples that only the end needs
+        trial.check()
     report = RankReport(settings, group, progress, resumed, evaluations=evaluations, names=names)
     memory = Memory(settings, group, carried, dataset)
     memory.start(resumed.step)

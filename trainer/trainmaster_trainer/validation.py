@@ -23,7 +23,7 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import figures_of, loss_of
 from trainmaster_trainer.data import SampleOrder, Share
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.making import Maker, as_dataset, check_has_all
+from trainmaster_trainer.making import VALIDATION, Maker, as_dataset, check_has_all
 from trainmaster_trainer.metric_names import VALIDATION_LOSS, check_same_names
 from trainmaster_trainer.model_guard import ForwardState, eval_mode
 from trainmaster_trainer.permutation import Indices
@@ -33,7 +33,6 @@ from trainmaster_trainer.strategies.outside_changes import prints
 from trainmaster_trainer.structure import to_device
 from trainmaster_trainer.task import Task
 
-_SAMPLES = "validation_dataset()"
 Sums = dict[str, tuple[float, float]]  # by name: a sum, and over how much it is one
 
 
@@ -68,14 +67,16 @@ class Evaluator:
         self._is_open = False
 
     def check(self) -> None:
-        """Check that the task has something to evaluate, before the first step.
+        """Check what the task has to evaluate, before the first step.
 
         Raises:
-            ConfigurationError: it has not, or its samples cannot be had by number.
+            ConfigurationError: its samples are none, or cannot be had by number; or evaluations are asked for, and it
+                has nothing to evaluate.
         """
         self._open()
         kind = type(self._task)
-        if self._dataset is None and kind.evaluate is Task.evaluate:
+        is_asked = self._plan.evaluate_every is not None
+        if is_asked and self._dataset is None and kind.evaluate is Task.evaluate:
             raise ConfigurationError(
                 f"spec.training.evaluateEverySteps: {kind.__name__} has nothing to evaluate. Let its "
                 "validation_dataset() return samples, or write its evaluate(self, model), or remove the field."
@@ -88,7 +89,7 @@ class Evaluator:
             samples, self._is_open = self._task.validation_dataset(), True
             before.put_back()
             if samples is not None:
-                self._dataset, self._count = as_dataset(samples, _SAMPLES)
+                self._dataset, self._count = as_dataset(samples, VALIDATION)
 
     def sums(self, model: nn.Module, share: Share) -> list[Sums]:
         """Return the sums over each part of a share; none where the task has no validation samples."""
@@ -98,7 +99,7 @@ class Evaluator:
         share_size = max(1, self._plan.global_batch_size // share.of)
         size = min(self._plan.micro_batch_size or share_size, share_size)
         order = InOrder(self._count, size, self._plan.seed)
-        maker = Maker(self._dataset, order, own_collate(self._task), _SAMPLES)
+        maker = Maker(self._dataset, order, own_collate(self._task), VALIDATION)
         begun = itertools.count(1)
         with eval_mode(model), torch.no_grad():
             found = [self._part(model, maker, order, part, begun) for part in share.each()]

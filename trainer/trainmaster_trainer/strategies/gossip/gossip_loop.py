@@ -36,6 +36,8 @@ def train(member: IndependentMember) -> int:
 
 def _train_on(peer: Peer, checkpoint_writer: CheckpointWriter) -> int:
     member = peer.member
+    if _is_first(peer) and not peer.sample_counters.samples:
+        peer.trial.check()
     checkpoint_writer.begin()
     while peer.sample_counters.samples < peer.goal and not peer.closed:
         member.check()

@@ -81,7 +81,7 @@ class Peer:
         self._silence = SILENCE_SECONDS + seconds_for(sum(parameter.nbytes for parameter in parameters.values()))
         self.sample_counters = SampleCounters(self.plan.global_batch_size)
         self.goal = self.plan.steps * self.plan.global_batch_size
-        self._trial: Evaluator | None = None
+        self.trial = Evaluator(member.settings, member.task, member.device)
         self._turn = 0
         self._meetings = 0
         self._averager = ThreadPoolExecutor(max_workers=1, thread_name_prefix="average")
@@ -350,10 +350,8 @@ class Peer:
         with self.mixer.lock, torch.no_grad():
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
                 live.copy_(own)
-        if self._trial is None:
-            self._trial = Evaluator(self.member.settings, self.member.task, self.member.device)
-        with self._trial.untouched(self._model):
-            return self._trial.together(self._trial.sums(self._model, WHOLE), self._trial.own(self._model))
+        with self.trial.untouched(self._model):
+            return self.trial.together(self.trial.sums(self._model, WHOLE), self.trial.own(self._model))
 
 
 def whole_state(answer: Message) -> State:

@@ -100,6 +100,8 @@ class Worker:
         if order.name == "ticket" and not self._begun:
             progress.start(values["complete"], values["saved"])
             self._check_servers()
+            if not values["complete"] and self._member.rank == min(self._member.directory.workers):
+                Evaluator(self._member.settings, self._member.task, self._member.device).check()
             self._pull(with_buffers=True)
             self._begun = True
         elif order.name == "ticket" and values["complete"] < progress.step:
