@@ -113,4 +113,6 @@ class Padded(Ragged):
         padded = pad_sequence([*points, torch.ones(3)], batch_first=True)[:-1]
         if self.gives == "pair":
             return padded, torch.stack(targets)
+        if self.gives == "array":
+            return padded, torch.stack(targets).numpy()
         return padded if self.gives == "tensor" else (lambda: padded, targets)

@@ -6,13 +6,18 @@ The order of samples is chance, so a sample that fits no other is named by its n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 from torch.utils.data import default_collate
 
+from trainmaster_trainer.agent.rank_errors import frame
 from trainmaster_trainer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from trainmaster_trainer.data import Batch
 
 _BATCHED = (Tensor, np.ndarray, np.generic, float, int, str, bytes)  # what default_collate makes batches of
 _PAIR: dict[int | str, str] = {0: "inputs", 1: "targets"}
@@ -35,6 +40,30 @@ def collate(samples: Sequence[Any], numbers: Sequence[int], what: str = "dataset
         if why is None:
             raise
         raise ConfigurationError(f"spec.training.task: {why}") from error
+
+
+@contextmanager
+def arrays_told(batch: Batch) -> Iterator[None]:
+    """Blame a batch of NumPy arrays for an error that computing its first step ends with: a restart would not mend it.
+
+    They are not refused before, as a model or a loss may take them on purpose.
+
+    Raises:
+        ConfigurationError: in place of that error.
+    """
+    try:
+        yield
+    except (TypeError, AttributeError, RuntimeError) as error:
+        parts = (("inputs", batch.inputs), ("targets", batch.targets))
+        arrays = [what for what, part in parts if any(isinstance(leaf, np.ndarray) for _, leaf in _leaves(part, ()))]
+        is_theirs = not isinstance(error, RuntimeError) or "Can't call numpy()" in str(error)
+        if batch.step != 1 or not arrays or not is_theirs:
+            raise
+        raise ConfigurationError(
+            f"spec.training.task: the {' and '.join(arrays)} of a batch have NumPy arrays, and computing with them "
+            f"failed: {type(error).__name__}: {error} ({frame(error)}). Let collate() "
+            "make tensors of them (torch.from_numpy)."
+        ) from error
 
 
 def _why_not(samples: Sequence[Any], numbers: Sequence[int], what: str) -> str | None:

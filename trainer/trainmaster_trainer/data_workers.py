@@ -34,6 +34,7 @@ from torch.utils.data._utils import signal_handling
 from typing_extensions import override
 
 from trainmaster_trainer.agent import process, rank_errors
+from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.making import Maker
 from trainmaster_trainer.streams import StreamMaker
 from trainmaster_trainer.structure import each_tensor
@@ -158,10 +159,21 @@ class _Made(Dataset[Any]):
 
 
 class _Pickled:
-    """A batch on its way: pickled already, and on the other side of the queue the batch itself."""
+    """A batch on its way: pickled already, and on the other side of the queue the batch itself.
+
+    Raises:
+        ConfigurationError: it holds what no other process could be given.
+    """
 
     def __init__(self, batch: Any) -> None:
-        self._bytes = bytes(ForkingPickler.dumps(batch))
+        try:
+            self._bytes = bytes(ForkingPickler.dumps(batch))
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise ConfigurationError(
+                "spec.training.task: a batch as its dataset() or collate() has made it cannot travel from a data "
+                f"worker to its rank: {type(error).__name__}: {error}. Leave out functions and objects of local "
+                "classes, or set spec.training.dataWorkers: 0."
+            ) from error
 
     @override
     def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:

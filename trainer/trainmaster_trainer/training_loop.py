@@ -22,6 +22,7 @@ from trainmaster_trainer.carried import Carried
 from trainmaster_trainer.checkpoint.memory import Memory
 from trainmaster_trainer.checkpoint.resume import Resumed, resume
 from trainmaster_trainer.checkpoint.save import Saver
+from trainmaster_trainer.collating import arrays_told
 from trainmaster_trainer.data import Batches, check_batch_size
 from trainmaster_trainer.evaluations import Evaluations
 from trainmaster_trainer.fault_injection import Faults
@@ -72,7 +73,9 @@ def train_with(settings: Settings, group: Group, progress: Progress, task: Task,
             batch = batches.take(step, strategy.share)
             progress.read(batches.waited)
             randomness.seed_rank(plan.seed, strategy.draws_as, step)
-            loss = loss_to_tell(strategy.step(batch), strategy)
+            with arrays_told(batch):
+                stepped = strategy.step(batch)
+            loss = loss_to_tell(stepped, strategy)
             report.stepped(step, loss, batch, checkpoint_step=saver.committed_step, strategy=strategy, memory=memory)
             if not faults.want_checkpoint(step):
                 faults.after(step)

@@ -23,6 +23,7 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.model_state import ModelState
 from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.collating import arrays_told
 from trainmaster_trainer.counted_loss import Loss
 from trainmaster_trainer.data import WHOLE, Batch, Share, check_batch_size
 from trainmaster_trainer.flat_buffers import FlatLayout, adopt
@@ -268,7 +269,8 @@ class Peer:
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
                 live.copy_(own)
         self._model.zero_grad()
-        loss = self.member.numerics.backward(batch, self._loss)
+        with arrays_told(batch):
+            loss = self.member.numerics.backward(batch, self._loss)
         with self.mixer.lock:
             # The gradient is of a copy of the model that others may have changed since, as AD-PSGD allows.
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):

@@ -23,6 +23,7 @@ from trainmaster.wire.names import EXIT_TERMINATED
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.checkpoint.manifest_check import check_same_dataset, check_same_everywhere
+from trainmaster_trainer.collating import arrays_told
 from trainmaster_trainer.counted_loss import Loss
 from trainmaster_trainer.data import WHOLE, Batch, Batches, Share
 from trainmaster_trainer.flat_buffers import FlatLayout, adopt
@@ -219,7 +220,8 @@ class Worker:
 
     def _gradient(self, batch: Batch) -> Tensor:
         numerics = self._member.numerics
-        loss = numerics.backward(batch, self._loss)
+        with arrays_told(batch):
+            loss = numerics.backward(batch, self._loss)
         if not self._options.sync:  # else the server does, with the whole batch's
             numerics.settle(self._model.parameters())
         return loss
