@@ -47,6 +47,8 @@ def test_an_unchanged_script_has_steps_speed_and_the_cost_of_its_restart(command
     (line,) = status["restarts"]
     assert (line["step"], line["stepsLost"]) == (25, 5)
     assert line["why"].endswith("It went on from step 20.")
+    curve = [point["step"] for point in status["history"] if point["step"] > 20]
+    assert len(curve) >= 3, "a point for each second, of four"
     told = [seen["progress"] for seen in command.seen if "progress" in seen]
     assert any(one.get("eta") and one["step"] > 0 for one in told), told
 

@@ -7,7 +7,7 @@ from trainmaster.api.status import Goodput, TrainingJobStatus
 from trainmaster.cli.curves import Curve
 from trainmaster.cli.markup import Markup, element
 from trainmaster.cli.subjects import Subject
-from trainmaster.core.figures import duration, short
+from trainmaster.core.figures import short, tenths
 
 WIDTH, HEIGHT = 860, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 12, 12, 26
@@ -101,7 +101,7 @@ def goodput(spent: Goodput) -> Markup:
         if seconds <= 0:
             continue
         width = WIDTH * seconds / spent.total
-        words = f"{account.replace('_', ' ')} {duration(seconds)} ({100 * seconds / spent.total:.0f}%)"
+        words = f"{account.replace('_', ' ')} {tenths(seconds)} ({100 * seconds / spent.total:.0f}%)"
         told = element("title", words)
         parts.append(element("rect", told, x=f"{x:.1f}", y=0, width=f"{width:.1f}", height=_BAR, fill=fill))
         legend.append(element("span", element("i", "", style=f"background:{fill}"), words))

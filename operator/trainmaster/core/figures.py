@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from trainmaster.wire.bounded_json import LARGEST_COUNT
 
 _LONGEST_SECONDS = 1e12
+_MINUTE = 60.0
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 _DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,2})m)?(?:(\d{1,2})s)?")
 
@@ -60,6 +61,11 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes:02d}m"
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+def tenths(seconds: float) -> str:
+    """Return seconds as 2.9 s below a minute, else as `duration` writes them."""
+    return f"{seconds:.1f} s" if seconds < _MINUTE else duration(seconds)
 
 
 def short(value: float) -> str:

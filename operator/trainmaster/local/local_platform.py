@@ -35,6 +35,8 @@ from trainmaster.wire.messages import Heartbeat
 
 # Seconds from the end of the ranks' grace time to the end of their agent's.
 _SLACK_SECONDS = 5.0
+# One job writes its progress to a file: often enough for a curve of a script that ends within a minute.
+_REFRESH_SECONDS = 1.0
 _AWAY = ".away"
 
 
@@ -82,7 +84,10 @@ class LocalPlatform:
         if key != self.key:
             return None
         replicas = tuple(self._look(place) for place in self._places.values())
-        return self.job, observed.Observed(replicas, refused=tuple(self._refused.values()), kinds=frozenset())
+        refused = tuple(self._refused.values())
+        return self.job, observed.Observed(
+            replicas, refused=refused, kinds=frozenset(), refresh_seconds=_REFRESH_SECONDS
+        )
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:  # noqa: ARG002 there is one job
         """Keep the status, and write status.json. If the file cannot be written (a full disk), training goes on."""

@@ -22,7 +22,6 @@ from trainmaster.core.states import phases
 from trainmaster.wire import names
 
 REFRESH_SECONDS = 5
-TRAINING_REFRESH_SECONDS = 10  # often enough for `kubectl get -w`, seldom enough for a thousand jobs
 GATHERING_REFRESH_SECONDS = 120  # where fewer than a third of the replicas have come or gone since the last write
 
 
@@ -113,7 +112,7 @@ def next_refresh(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     if due is None:
         return None
     if status.phase not in (Phase.PENDING, Phase.SUSPENDED):
-        regular = figures.later(facts.now, REFRESH_SECONDS)
+        regular = figures.later(facts.now, min(REFRESH_SECONDS, facts.observed.refresh_seconds))
         return regular if due <= facts.now else due if status.phase == Phase.RUNNING else min(due, regular)
     is_behind = _differ(_refreshed(facts, status, status.done), status)
     return due if due > facts.now and is_behind else None
@@ -162,7 +161,7 @@ def _refresh_time(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     """
     if status.progress is None or status.progress.time is None:
         return None
-    seconds = TRAINING_REFRESH_SECONDS if status.phase == Phase.RUNNING else REFRESH_SECONDS
+    seconds = facts.observed.refresh_seconds if status.phase == Phase.RUNNING else REFRESH_SECONDS
     if status.phase in phases.GATHERING:
         written = {names.WORKER: status.replicas, names.PARAMETER_SERVER: status.parameter_servers}
         now = {role: _replicas(facts, status, role) for role, before in written.items() if before}
@@ -172,7 +171,7 @@ def _refresh_time(facts: Facts, status: TrainingJobStatus) -> datetime | None:
         )
         seconds = REFRESH_SECONDS if many_have_come_or_gone else GATHERING_REFRESH_SECONDS
     due = figures.later(status.progress.time, seconds)
-    late = figures.later(due, REFRESH_SECONDS)
+    late = figures.later(due, min(seconds, REFRESH_SECONDS))
     left = figures.length(status.progress.eta)
     return late if left is not None and figures.later(status.progress.time, left) <= late else due
 

@@ -60,8 +60,10 @@ def _lines(status: TrainingJobStatus, name: str, phase: str) -> Iterator[str]:
     if status.goodput and status.goodput.total > 0:
         spent = status.goodput
         parts = [(getattr(spent, account), words) for account, words in _ACCOUNTS]
-        told = [f"{words} {_seconds(value)} ({100 * value / spent.total:.0f}%)" for value, words in parts if value > 0]
-        yield f"Of {_seconds(spent.total)}: {', '.join(told)}."
+        told = [
+            f"{words} {figures.tenths(value)} ({100 * value / spent.total:.0f}%)" for value, words in parts if value > 0
+        ]
+        yield f"Of {figures.tenths(spent.total)}: {', '.join(told)}."
 
 
 def _beginning(status: TrainingJobStatus, name: str) -> str:
@@ -127,10 +129,6 @@ def _step_time(time: StepTime) -> str:
     if not told:
         return f"    Rank {time.rank}: no time told."
     return f"    A step of rank {time.rank} takes {whole:.3g} s: {told}."
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.1f} s" if value < 60 else figures.duration(value)  # noqa: PLR2004  a minute
 
 
 def _number(count: int, noun: str) -> str:

@@ -109,7 +109,8 @@ class Observed:
     `began` is since when this operator has heard agents, in seconds since the epoch; 0: always. With
     `private_checkpoints` each replica has only those that it saved, and they are lost with it. `default_storage` is
     what the administrator gives to jobs that name no storage. `objects` are the kinds of which the job has an object
-    beside its replicas, `kinds` those that the platform makes for it.
+    beside its replicas, `kinds` those that the platform makes for it. `refresh_seconds` is how often the progress is
+    written while it trains.
     """
 
     replicas: tuple[Replica, ...] = ()
@@ -119,3 +120,4 @@ class Observed:
     private_checkpoints: bool = False
     default_storage: Storage | None = None
     kinds: frozenset[str] = frozenset({SERVICE})
+    refresh_seconds: float = 10.0  # often enough for `kubectl get -w`, seldom enough for a thousand jobs
