@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from trainmaster.wire.messages import CheckpointRecord, Evaluation, Figures
 from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 
-PAGE = ProgressPage(7, 0.5, 1000.0, 0.01, 123.0, "save", 5, 3, 0.008, 2.5, 0.2)
+PAGE = ProgressPage(7, 0.5, 1000.0, 0.01, 123.0, "save", 5, 3, 0.008, 2.5, 0.2, start_seconds=4.5)
 # Writes as fast as it can; every number of a page is the same.
 BUSY_RANK = """
 import sys

@@ -68,6 +68,7 @@ class ScriptProgress:
         self.step = 0
         self.figures: dict[str, float] = {}  # reported since they were looked at
         self._pace = StepPace()
+        self._first_step = FirstStep(file.made, _NOTHING if before is None else before.start_seconds)
         # A handler of a signal may report in the midst of a report.
         self.lock = threading.RLock()
 
@@ -118,6 +119,7 @@ class ScriptProgress:
         with self.lock:
             self._resumed = step if self._before is None else self._resumed
             self.reports, self._keeps, self._counted = True, True, 0
+            self.step = step  # which is none that it has taken now
             self.kept(step, checkpoint_step)
 
     def kept(self, step: int, checkpoint_step: int) -> None:
@@ -159,6 +161,8 @@ class ScriptProgress:
     def _advance(self, step: int) -> None:
         now = time.monotonic()
         self._pace.note(step, step - self.step, now)
+        if step > self.step:
+            self._first_step.note(now)
         self.step = step
         self._write(now)
 
@@ -179,8 +183,29 @@ class ScriptProgress:
                 busy_seconds=pace.busy,
                 longest_seconds=pace.longest,
                 total_steps=self._total and self._offset + self._total,
+                start_seconds=self._first_step.start_seconds,
             )
         )
+
+
+class FirstStep:
+    """FirstStep finds how long it took until the first step of a try began. It is known when the second one is told.
+
+    When it ended is known, and it is taken to have lasted as long as the second one: what it takes longer belongs to
+    the start (caches are cold, and something may be compiled).
+    """
+
+    def __init__(self, started: float, start_seconds: float = _NOTHING) -> None:
+        self.start_seconds = start_seconds
+        self._started = started
+        self._ended = _NOTHING
+
+    def note(self, now: float) -> None:
+        """Note that a step is told now."""
+        if math.isnan(self._ended):
+            self._ended = now
+        elif math.isnan(self.start_seconds):
+            self.start_seconds = max(0.0, 2 * self._ended - now - self._started)
 
 
 class StepPace:

@@ -213,7 +213,8 @@ class Goodput(StatusModel):
     waiting: Seconds = 0.0
     """`waiting` was for replicas that were not there, and while suspended."""
     starting: Seconds = 0.0
-    """`starting` goes from all replicas there to the first step; after a change of size too."""
+    """`starting` goes from all replicas there to the first step; after a change of size too. Of a script it is known \
+once two steps were told, and is in `training` until then."""
     training: Seconds = 0.0
     """Steps that were not trained again."""
     saving: Seconds = 0.0
@@ -228,6 +229,8 @@ class Goodput(StatusModel):
     """`tryTraining` is the part of `training` that this try has added."""
     try_saving: Seconds = 0.0
     """`trySaving` is the part of `saving` that this try has added."""
+    try_starting: Seconds = 0.0
+    """`tryStarting` are the seconds of this try in phase Running that were no training yet."""
 
     @property
     def total(self) -> float:

@@ -119,6 +119,7 @@ class RankProgress:
     total_steps: Optional[int] = None  # as the ranks say: scripts, and tasks with epochs
     figures: Optional[Figures] = None  # of a task, as the rank that writes its metrics says
     loss_is_odd: Optional[bool] = None  # a script has said one that is no finite number
+    start_seconds: Optional[float] = None  # of a script: from when its rank was started until its first step began
 
 
 @dataclass(frozen=True)

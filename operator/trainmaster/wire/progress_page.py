@@ -5,9 +5,9 @@ whole. The writer fills the other one and then counts (a latched sequence, as th
 seqcount_latch_t, docs.kernel.org/locking/seqlock.html). A reader that finds the counter changed reads again. So a rank
 that is stopped in mid-write, or dies there, leaves the page that it wrote before.
 
-Before the page stands its origin: which attempt, and which start of its replica within it, the page belongs to. The
-agent writes it once, when it makes the file, so what a rank of an older attempt wrote is never taken for that of a
-newer one.
+Before the page stands its origin: when it was made, and which attempt, and which start of its replica within it, it
+belongs to. The agent writes it once, when it makes the file, so what a rank of an older attempt wrote is never taken
+for that of a newer one.
 
 After the page stands the problem of the last save, if any: another thread writes it, so it is guarded by a checksum of
 its own and not by the counter. Then comes the rank's lifeline, see `agent/rank_death.py` of the trainer; last what a
@@ -20,6 +20,7 @@ import math
 import mmap
 import os
 import struct
+import time
 import zlib
 from typing import NamedTuple, Optional, Tuple
 
@@ -32,7 +33,9 @@ _ORIGIN = struct.Struct("<qq")  # attempt, start
 _ORIGIN_AT = 16
 _WRITER = struct.Struct("<q")  # the process of a script that writes
 _WRITER_AT = 32
-_LAYOUT = struct.Struct("<QddddIqqdddqdddq")
+_MADE = struct.Struct("<d")  # seconds of the monotonic clock
+_MADE_AT = 40
+_LAYOUT = struct.Struct("<QddddIqqdddqdddqd")
 _COPIES = (64, 512)  # where they begin
 SIZE = 8192
 LIFELINE_AT = 3584
@@ -72,6 +75,7 @@ class ProgressPage(NamedTuple):
     exchange_share: float = 0.0  # likewise, in which it waited for other ranks, as far as it can tell
     snapshot_share: float = 0.0  # likewise, in which it took snapshots
     tried: int = 0  # batches of the running evaluation that are begun or done; 0: it is at none, or not known
+    start_seconds: float = _NOTHING  # of a script: from when its page was made until its first step of this try began
     attempt: int = 0  # the attempt that the page belongs to, as its maker wrote it; `write` leaves it as it is
     start: int = 0  # of the replica's starts within the attempt, where members start alone; likewise
 
@@ -105,6 +109,7 @@ class ProgressFile:
         (self._counter,) = _COUNTER.unpack(self._page[: _COUNTER.size])
         if create:
             self._page[_ORIGIN_AT : _ORIGIN_AT + _ORIGIN.size] = _ORIGIN.pack(attempt, start)
+            self._page[_MADE_AT : _MADE_AT + _MADE.size] = _MADE.pack(time.monotonic())
             self._page[_WRITER_AT : _WRITER_AT + _WRITER.size] = _WRITER.pack(0)
             self.write(ProgressPage())
 
@@ -129,6 +134,7 @@ class ProgressFile:
             page.exchange_share,
             page.snapshot_share,
             page.tried,
+            page.start_seconds,
         )
         # Assigned as a whole: `pack_into` would clear the eight bytes first, and 0 says that the first copy is whole.
         self._page[: _COUNTER.size] = _COUNTER.pack(following)
@@ -147,6 +153,12 @@ class ProgressFile:
         name = PHASES[phase] if phase < len(PHASES) else PHASES[0]
         origin = _ORIGIN.unpack(self._page[_ORIGIN_AT : _ORIGIN_AT + _ORIGIN.size])
         return ProgressPage(step, loss, speed, seconds, updated, name, *more, *origin)
+
+    @property
+    def made(self) -> float:
+        """Return when the agent has made the page, of the monotonic clock: the rank is started then."""
+        (made,) = _MADE.unpack(self._page[_MADE_AT : _MADE_AT + _MADE.size])
+        return float(made)
 
     @property
     def writer(self) -> int:

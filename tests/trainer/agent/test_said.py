@@ -108,6 +108,7 @@ def test_a_loss_that_becomes_nan_is_not_shown_as_the_last_number() -> None:
     for _ in range(3):
         reader.look(0)
     assert [one.step for _, one in said] == [1, 2, 3]
+    assert [math.isnan(one.start_seconds) for _, one in said] == [True, False, False]
     (_, first), *others = said
     assert first.loss == 0.5
     assert not any(math.isfinite(one.loss) for _, one in others)
@@ -124,6 +125,9 @@ def test_what_is_printed_lies_over_the_page() -> None:
     again = overlaid(COUNTED._replace(attempt=2, resumed_step=-1), replace(said, first=21), 0)
     assert again.resumed_step == 21, "the first line after a restart tells it"
     assert math.isnan(again.samples_per_second), "no batch size is known"
+    started = replace(said, start_seconds=7.5)
+    assert overlaid(COUNTED, started, 32).start_seconds == 7.5
+    assert overlaid(COUNTED._replace(start_seconds=7.0), started, 32).start_seconds == 7.0, "counted steps come first"
 
 
 def test_a_loss_alone_leaves_the_counted_steps() -> None:

@@ -15,6 +15,7 @@ from trainmaster.wire import codec, names
 from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.agent.status_collector import rank_progress
+from trainmaster_trainer.script_progress import FirstStep
 
 BEGINNING = "import os, sys\nfrom trainmaster_trainer import session\nreport = session.report\n"
 
@@ -78,6 +79,18 @@ def test_a_report_is_the_page_and_a_line(tmp_path: Path) -> None:
         {"step": 3, "loss": 1 / 3, "metrics": {"accuracy": 0.5, "late": 7.0}, "attempt": 1},
     ]
     assert said == ""
+
+
+def test_the_start_ends_where_the_first_step_began_and_is_known_with_the_second(tmp_path: Path) -> None:
+    page, _, _ = reported(tmp_path, "report(step=0, total=10)\nreport(step=1)\nreport(step=1, loss=0.5)")
+    assert rank_progress({0: page}, {})[0].start_seconds is None
+    page, _, _ = reported(tmp_path, "report(step=0, total=10)\nreport(step=1)\nreport(step=2)")
+    assert (rank_progress({0: page}, {})[0].start_seconds or 0) > 0
+    first = FirstStep(started=100.0)
+    for moment in (130.0, 132.0, 190.0):
+        first.note(moment)
+    assert first.start_seconds == 28, "the first step takes as long as the second one"
+    assert FirstStep(100.0, 28.0).start_seconds == 28, "of the program before it in the same rank"
 
 
 def test_a_restart_cuts_off_the_lines_that_it_trains_again(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from trainmaster.wire.bounded_json import LARGEST_COUNT
 from trainmaster.wire.progress_page import ProgressPage
 
 from trainmaster_trainer.agent.reactor import Reactor, Timer
-from trainmaster_trainer.script_progress import StepPace
+from trainmaster_trainer.script_progress import FirstStep, StepPace
 
 _LOOK_SECONDS = 0.2
 _MOST_LINE = 1000  # characters that are looked at, of the beginning of a line, and of its end
@@ -51,6 +51,7 @@ class Said:
     when: float = 0.0  # of the monotonic clock: the newest line that had any of it
     seconds: float = math.nan  # a step
     steps_per_second: float = math.nan
+    start_seconds: float = math.nan  # until its first step began
 
 
 def overlaid(page: ProgressPage, said: Optional[Said], batch_size: int) -> ProgressPage:
@@ -63,6 +64,7 @@ def overlaid(page: ProgressPage, said: Optional[Said], batch_size: int) -> Progr
         updated=max(page.updated, said.when),
         phase="train",
         loss=page.loss if math.isnan(said.loss) else said.loss,
+        start_seconds=said.start_seconds if math.isnan(page.start_seconds) else page.start_seconds,
         total_steps=said.total or page.total_steps,
     )
     if said.step is None:
@@ -156,6 +158,7 @@ class Reader:
         self._tell = tell
         self._said: Dict[int, Said] = {}
         self._paces: Dict[int, StepPace] = {}
+        self._first_steps: Dict[int, FirstStep] = {}
         self._timer: Optional[Timer] = None
 
     def expect(self, ranks: range) -> None:
@@ -166,6 +169,7 @@ class Reader:
             self._timer.cancel()
         self._said = {rank: Said() for rank in ranks}
         self._paces = {rank: StepPace() for rank in ranks}
+        self._first_steps = {rank: FirstStep(time.monotonic()) for rank in ranks}
         self._again()
 
     def look(self, rank: int, at_the_end: bool = False) -> None:
@@ -173,7 +177,7 @@ class Reader:
         text = self._take(rank, at_the_end) if self._search.active and rank in self._said else ""
         found = self._search.newest(text) if text else {}
         before = self._said.get(rank, Said())
-        said = self._with(before, self._paces[rank], found) if found else before
+        said = self._with(before, rank, found) if found else before
         if said != before:
             self._said[rank] = said
             self._tell(rank, said)
@@ -186,8 +190,8 @@ class Reader:
             self.look(rank)
         self._again()
 
-    def _with(self, before: Said, pace: StepPace, found: Mapping[str, str]) -> Said:
-        now = time.monotonic()
+    def _with(self, before: Said, rank: int, found: Mapping[str, str]) -> Said:
+        now, pace, first_step = time.monotonic(), self._paces[rank], self._first_steps[rank]
         step, total = (count(found.get(name, "")) for name in ("step", "total"))
         said = replace(before, when=now)
         if "loss" in found and (loss := figure(found["loss"])) is not None:
@@ -197,8 +201,17 @@ class Reader:
         if step is None or not 0 <= step <= LARGEST_COUNT or int(step) == before.step:
             return said
         pace.note(int(step), int(step) - (before.step or 0), now)
+        if step > 0:
+            first_step.note(now)
         first = int(step) if before.step is None else before.first
-        return replace(said, step=int(step), first=first, seconds=pace.seconds, steps_per_second=pace.steps_per_second)
+        return replace(
+            said,
+            step=int(step),
+            first=first,
+            seconds=pace.seconds,
+            steps_per_second=pace.steps_per_second,
+            start_seconds=first_step.start_seconds,
+        )
 
 
 def figure(text: str) -> Optional[float]:

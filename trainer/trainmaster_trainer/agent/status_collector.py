@@ -169,6 +169,7 @@ def rank_progress(
             total_steps=page.total_steps or None,
             figures=figures.get(rank),
             loss_is_odd=math.isinf(page.loss) or None,
+            start_seconds=_known(page.start_seconds),
         )
         for rank, page in sorted(pages.items())
     )

@@ -9,6 +9,9 @@ Lost work: when training goes on from an earlier step than it had reached, in a 
 with their copies, the time of the steps in between moves there from the account of training, at the speed of the try
 that had trained them. While a server is away no worker trains: that is recovering. The time in which a group stood
 still before it was noticed (a hang, a lost node) also moves to recovering.
+
+A script is in phase Running as soon as its processes are. Until its ranks say when their first step began, and forever
+where they never do, that is training; then the seconds before it move to starting, or to recovering after a failure.
 """
 
 import dataclasses
@@ -80,13 +83,23 @@ def _booked(facts: Facts, before: Goodput) -> Goodput:
     missed = [key for line in facts.status.restarts if line.seconds_lost is None for key in line.members or ()]
     if account == TRAINING and any(key.startswith(names.PARAMETER_SERVER) for key in missed):
         account = RECOVERING  # no step can end: each needs all servers
+    told = (figures.seconds(rank.start_seconds) for rank in facts.ranks if rank.start_seconds is not None)
+    start = min(told, default=0.0)  # of the rank that was started last: they take their first step together
     if account != TRAINING:
-        return _add(before, facts.now, **{account: seconds})
+        idle = before.try_starting + seconds if facts.status.phase == Phase.RUNNING else 0.0
+        return dataclasses.replace(
+            _add(before, facts.now, **{account: seconds}), try_starting=round(max(idle, start), 3)
+        )
     # Ranks report for how many seconds of the try they stood still to save; the slowest counts.
     saved = max((figures.seconds(rank.save_seconds or 0.0) for rank in facts.ranks), default=0.0)
     saving = round(min(max(saved - before.try_saving, 0.0), seconds), 3)
     training = seconds - saving
-    return _add(before, facts.now, training=training, saving=saving, try_training=training, try_saving=saving)
+    booked = _add(before, facts.now, training=training, saving=saving, try_training=training, try_saving=saving)
+    # The seconds before its first step, as the ranks tell them, were no training.
+    more = round(min(max(start - booked.try_starting, 0.0), booked.try_training), 3)
+    lines = facts.status.restarts
+    account = RECOVERING if lines and lines[-1].attempt == facts.status.attempt - 1 else STARTING
+    return _add(booked, facts.now, training=-more, try_training=-more, try_starting=more, **{account: more})
 
 
 def _went_on(facts: Facts, booked: Goodput, reached: int, resumed: int) -> Goodput:
