@@ -80,7 +80,7 @@ def test_a_batch_in_which_nothing_counts_moves_nothing() -> None:
     assert factor_of(4, torch.tensor(0.0)) == 0.0
 
 
-@pytest.mark.parametrize("what", ["LocalSGD", "Pipeline", "reproducible: true"])
+@pytest.mark.parametrize("what", ["LocalSGD", "Pipeline"])
 def test_strategies_that_cannot_carry_it_say_so(what: str) -> None:
     model = Tokens().model()
     inputs, targets = Tokens().dataset()  # type: ignore[misc]
@@ -92,3 +92,9 @@ def test_local_sgd_refuses_it_when_it_trains(new_job: NewJob) -> None:
     running = new_job(strategy="LocalSGD", **PLAN).start(1)
     assert running.wait() == [78]
     assert "which LocalSGD cannot carry" in running.output()
+
+
+def test_reproducible_refuses_it_with_a_cure_that_helps(new_job: NewJob) -> None:
+    running = new_job(strategy="AllReduce", reproducible=True, **{**PLAN, "global_batch_size": 8}).start(1)
+    assert running.wait() == [78]
+    assert "or remove spec.reproducible" in running.output()

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from trainmaster_trainer.errors import ConfigurationError
 
+_INSTEAD = "choose OneDevice, AllReduce, Mirrored, CentralStorage, FullySharded or Tensor"
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -26,15 +28,15 @@ class Loss:
     count: Tensor | None = None
     metrics: Mapping[str, Tensor] = field(default_factory=dict)  # means over the same samples, without gradients
 
-    def as_mean_for(self, what: str) -> Loss:
+    def as_mean_for(self, what: str, instead: str = _INSTEAD) -> Loss:
         """Return it as a mean over samples, for `what`, which cannot carry a sum with a count.
 
         Raises:
             ConfigurationError: it is a sum with a count.
         """
-        return replace(self, value=self.mean_for(what))
+        return replace(self, value=self.mean_for(what, instead))
 
-    def mean_for(self, what: str) -> Tensor:
+    def mean_for(self, what: str, instead: str = _INSTEAD) -> Tensor:
         """Return the mean over samples, for `what`, which cannot carry a sum with a count.
 
         Raises:
@@ -43,8 +45,7 @@ class Loss:
         if self.count is not None:
             raise ConfigurationError(
                 f"spec.training.task: loss() gave a sum with a count, which {what} cannot carry, as nobody there "
-                "knows the count of the whole batch in time. Return the mean of the samples' losses, or choose "
-                "OneDevice, AllReduce, Mirrored, CentralStorage, FullySharded or Tensor."
+                f"knows the count of the whole batch in time. Return the mean of the samples' losses, or {instead}."
             )
         return self.value
 

@@ -42,7 +42,7 @@ class XlaAllReduce(WholeModel):
         told = loss_of(self.task, outputs, self._mesh.spread(batch.targets))
         batch.check_has_all()
         self.numerics.measure(told.metrics, batch.size)
-        loss = told.mean_for("a TPU")
+        loss = told.mean_for("a TPU", instead="train on GPUs or CPUs")
         (loss * batch.weight(self.group.world_size)).backward()  # type: ignore[no-untyped-call]
         if self.group.world_size > 1:
             self._average_between_hosts()
