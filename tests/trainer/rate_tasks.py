@@ -54,3 +54,19 @@ class WithSchedule(Line):
     @override
     def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
         return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=20)
+
+
+class WithCosine(Line):
+    """Nothing is left of the rate after six steps."""
+
+    @override
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=5)
+
+
+class WithMilestone(Line):
+    """A scheduler that multiplies the rate that it finds, and has not yet."""
+
+    @override
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.MultiStepLR(optimizer, [100])

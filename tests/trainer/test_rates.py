@@ -73,6 +73,21 @@ def test_who_goes_on_from_another_jobs_checkpoint_begins_with_the_rate_of_its_ow
     assert job.manifest(8)["model_sha256"] != before.manifest(6)["model_sha256"]
 
 
+@pytest.mark.parametrize(
+    ("task", "strategy"),
+    [
+        ("small_tasks:Line", "OneDevice"),
+        ("rate_tasks:WithMilestone", "OneDevice"),
+        ("small_tasks:Line", "FullySharded"),
+    ],
+)
+def test_the_end_of_anothers_schedule_is_no_beginning(new_job: NewJob, task: str, strategy: str) -> None:
+    before = new_job("first", task="rate_tasks:WithCosine", strategy=strategy).run(1)
+    assert rate_of(before, 6) == pytest.approx(0.0)
+    job = new_job("second", task=task, strategy=strategy, steps=8, resume_from=str(before.checkpoints())).run(1)
+    assert rate_of(job, 8) == 0.01
+
+
 def rate_of(job: Job, step: int) -> Any:
     """The first group's, as the checkpoint of this step has it."""
     return job.manifest(step)["scalars"]["optimizer"]["groups"][0]["current"]["lr"]

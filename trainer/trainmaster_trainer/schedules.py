@@ -15,6 +15,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.task import Task
 
+SETTINGS = ("lr", "momentum", "betas", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
+"""What torch's schedulers change or keep in an optimizer's groups."""
 _PAIRS = "__pairs__"  # of a dict whose keys are numbers, as MultiStepLR's milestones
 
 
@@ -89,9 +91,13 @@ class Schedule:
             ) from None
         return plain
 
+    def goes_on_from(self, saved: Mapping[str, Any]) -> bool:
+        """Return whether what `state` gave is of a scheduler of this type."""
+        return self._scheduler is not None and bool(saved["type"] == type(self._scheduler).__name__)
+
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `state` gave; a scheduler of another type begins anew."""
-        if self._scheduler is None or saved["type"] != type(self._scheduler).__name__:
+        if self._scheduler is None or not self.goes_on_from(saved):
             return
         self._scheduler.load_state_dict(_rich(saved["state"]))
         self._begun = bool(saved["begun"])

@@ -149,8 +149,9 @@ class Task(ABC):
             return CosineAnnealingLR(optimizer, T_max=1000)
 
         It goes on by one after every step of the training (not every epoch), and its state is in checkpoints: a
-        restart, or a job that begins with this one's checkpoint, goes on along the same curve. ReduceLROnPlateau,
-        which waits for a figure, is refused; so is any scheduler under ParameterServer and Gossip.
+        restart, or a job that begins with this one's checkpoint, goes on along the same curve. One with a
+        scheduler of another type, or with none, begins with the rates of its own optimizer. ReduceLROnPlateau, which
+        waits for a figure, is refused; so is any scheduler under ParameterServer and Gossip.
         """
         return None
 

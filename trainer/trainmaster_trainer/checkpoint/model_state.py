@@ -27,7 +27,7 @@ from trainmaster_trainer.checkpoint.state import (
 )
 from trainmaster_trainer.errors import ConfigurationError, with_article
 from trainmaster_trainer.numerics import LossScale
-from trainmaster_trainer.schedules import Schedule
+from trainmaster_trainer.schedules import SETTINGS, Schedule
 
 _JSON = "json:"
 _MOST_JSON = 1 << 22  # bytes of values that ranks keep as JSON, of all parameters; they become 25 times as many
@@ -157,13 +157,22 @@ class ModelState:
                     self._optimizer.state[parameter] = {
                         key: _moved(key, value, parameter, group, placed) for key, value in by_parameter[name].items()
                     }
-            _merge(group, self._initial[index], saved["groups"][index])
+            _merge(group, self._initial[index], saved["groups"][index], self._made_anew(state))
         if self.loss_scale and "loss_scale" in state.scalars:
             self.loss_scale.restore(state.scalars["loss_scale"])
         if self.average:
             self.average.restore(state.tensors, placed)
         if self.schedule and "schedule" in state.scalars:
             self.schedule.restore(state.scalars["schedule"])
+
+    def _made_anew(self, state: State) -> Collection[str]:
+        """Return which settings of groups are the task's own: where another schedule's curve had ended is no beginning.
+
+        A cosine ends near 0: a task with another schedule, or with none now, would go on with that, and learn nothing.
+        """
+        saved = state.scalars.get("schedule")
+        is_another = saved is not None and not (self.schedule and self.schedule.goes_on_from(saved))
+        return SETTINGS if is_another else ()
 
     def _weights(self, state: State, placed: Placed) -> dict[str, Tensor]:
         """Return what `load_state_dict` takes. It copies plain parameters and buffers itself, but not extra state."""
@@ -267,10 +276,12 @@ def _plain(key: str, value: Any) -> Any:
     )
 
 
-def _merge(group: dict[str, Any], initial: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+def _merge(
+    group: dict[str, Any], initial: Mapping[str, Any], saved: Mapping[str, Any], made_anew: Collection[str]
+) -> None:
     """Merge three ways: what the task has changed since (a new weight decay) counts, the rest is the checkpoint's."""
     for key, value in saved["current"].items():
-        if key in group and initial.get(key) == saved["initial"].get(key):
+        if key in group and key not in made_anew and initial.get(key) == saved["initial"].get(key):
             if isinstance(group[key], Tensor):
                 group[key] = torch.full_like(group[key], value)
             else:
