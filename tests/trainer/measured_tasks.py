@@ -2,12 +2,14 @@
 
 import math
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+from trainmaster_trainer import rank_report
 from typing_extensions import override
 
 if TYPE_CHECKING:
@@ -133,6 +135,23 @@ class Emptied(Measured):
     @override
     def validation_dataset(self) -> tuple[Tensor, Tensor]:
         return torch.empty(0, 3), torch.empty(0, 1)
+
+
+class Breaking(Measured):
+    """Fails in a step (0: in none), on all ranks or on the last one, which waits `patience` seconds for the others."""
+
+    def __init__(self, step: int, alone: bool = False, patience: float = 60.0) -> None:
+        super().__init__()
+        self.step, self.calls = step, 0
+        self.breaks = not alone or int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
+        rank_report.LAST_WORDS = timedelta(seconds=patience)
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        self.calls += 1
+        if self.breaks and self.calls == self.step:
+            raise KeyError("what this step needs")
+        return super().loss(outputs, targets)
 
 
 class Killer(Measured):

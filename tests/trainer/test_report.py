@@ -317,6 +317,26 @@ def test_nothing_of_a_step_whose_loss_is_no_number_is_saved(new_job: NewJob) -> 
     assert [line["loss"] for line in job.lines()][-1] is None, "the metrics tell it too"
 
 
+BREAKING: Options = {"task": "measured_tasks:Breaking", "checkpoint_every": 100}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "arguments"),
+    [(1, {}), (2, {}), (2, {"alone": True, "patience": 0.1})],
+    ids=["one", "all", "the last one, then the others since it is gone"],
+)
+def test_the_steps_before_an_error_of_the_task_have_their_lines(
+    new_job: NewJob, ranks: int, arguments: Options
+) -> None:
+    calm = new_job("calm", **BREAKING, steps=8, arguments={"step": 0}).run(ranks)
+    broken = new_job("broken", **BREAKING, steps=20, arguments={"step": 9, **arguments})
+    assert broken.start(ranks).wait() == [1] * ranks
+    lines = [[line for line in job.lines() if "loss" in line] for job in (calm, broken)]
+    told = [[(line["step"], line["loss"], line["metrics"]) for line in those] for those in lines]
+    assert len(told[0]) == 8
+    assert told[0] == told[1]
+
+
 @pytest.mark.parametrize(("seconds", "steps"), [(10.0, 1), (0.1, 5), (0.000001, losses_module.MOST_STEPS)])
 def test_the_interval_follows_the_time_that_steps_take(seconds: float, steps: int) -> None:
     losses = make_losses()

@@ -153,6 +153,11 @@ class Losses:
         return torch.tensor(mean, device=self._group.device)
 
     @property
+    def are_pending(self) -> bool:
+        """Return whether there are steps since the last flush."""
+        return bool(self._steps)
+
+    @property
     def due(self) -> bool:
         """Return whether it is time to flush. It is the same on all ranks."""
         return len(self._steps) >= self._every
@@ -168,14 +173,21 @@ class Losses:
         if not self._steps:
             stops, refusals = self._group.sum(torch.tensor([float(stop_asked), float(refused)])).tolist()
             return Agreement([], stops > 0, refusals > 0)
+        return self.agreed(self._group.sum(self.share(stop_asked, snapshot_seconds, refused)))
+
+    def share(self, stop_asked: bool = False, snapshot_seconds: float = 0.0, refused: bool = False) -> Tensor:
+        """Return what this rank has to say of the steps since the last flush, of which there must be some."""
         means = torch.stack(self._local).double().cpu()
         sizes = torch.tensor(self._sizes, dtype=torch.float64)
         seconds = torch.tensor(self._seconds, dtype=torch.float64) / self._group.world_size
         snapshots = torch.full_like(sizes, snapshot_seconds / self._group.world_size)
         told = [torch.full_like(sizes, stop_asked), torch.full_like(sizes, refused)]
         metrics = [column * sizes for column in self._columns()]
-        table = torch.stack([means * sizes, sizes, seconds, *told, snapshots, *metrics])
-        losses, sizes, seconds, stops, refusals, snapshots, *metrics = self._group.sum(table)
+        return torch.stack([means * sizes, sizes, seconds, *told, snapshots, *metrics])
+
+    def agreed(self, table: Tensor) -> Agreement:
+        """Return what the sum of all ranks' shares says, and begin anew."""
+        losses, sizes, seconds, stops, refusals, snapshots, *metrics = table
         self._every = max(1, min(MOST_STEPS, int(INTERVAL_SECONDS / max(float(seconds.mean()), 1e-6))))
         means = (losses / sizes).tolist()
         figures = [(column / sizes).tolist() for column in metrics]

@@ -75,6 +75,17 @@ class Group:
                 ]
             room = max(lengths)
 
+    def gather_apart(self, name: str, value: Any, patience: timedelta) -> list[Any]:
+        """Return the JSON values of this name of all ranks without a collective, in which some rank may still be.
+
+        Raises:
+            RuntimeError: some rank has not said it in time.
+        """
+        keys = [f"{name}/{rank}" for rank in range(self.world_size)]
+        self.store.set(keys[self.rank], json.dumps(value))
+        self.store.wait(keys, patience)
+        return [json.loads(self.store.get(key)) for key in keys]
+
     def broadcast(self, value: Any, source: int = 0) -> Any:
         """Return the JSON value of rank `source` on every rank. The other ranks' own values are ignored."""
         data = json.dumps(value).encode()

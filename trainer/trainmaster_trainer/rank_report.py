@@ -8,13 +8,17 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from statistics import median
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from trainmaster_trainer.agent import rank_errors
 from trainmaster_trainer.batch_losses import Losses, StepLoss
 from trainmaster_trainer.checkpoint.memory import Memory
 from trainmaster_trainer.checkpoint.pieces import local
@@ -31,6 +35,8 @@ from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies.strategy import Strategy
 
 log = logging.getLogger(__name__)
+_FAILED = "last/failed"  # a key of the store: some rank has had an error of its own
+LAST_WORDS = timedelta(seconds=0.25)  # for which a failed rank waits for others that fail as well
 
 
 class RankReport:
@@ -110,14 +116,7 @@ class RankReport:
             if self._group.is_first:
                 self._progress.measured(agreement.losses[-1].metrics)
         if self._metrics:
-            speed = round(self._progress.samples_per_second, 1)
-            for step, loss, seconds, samples, ended, metrics in agreement.losses:
-                told: dict[str, Any] = {"metrics": dict(metrics)} if metrics else {}
-                told |= {"samples_per_second": speed, "step_seconds": round(seconds, 6)}
-                if samples < self._batch_size:  # others have not told theirs, or it was lost
-                    told["samples"] = int(samples)
-                self._metrics.add(step, loss=loss, **told, ended=ended)
-            self._metrics.flush()
+            self._write(self._metrics, agreement.losses)
         try:
             check_finite(agreement.losses)
             if saver and agreement.refused:
@@ -128,6 +127,41 @@ class RankReport:
                 memory.forget()
             raise
         return agreement.stop
+
+    def _write(self, file: Metrics, losses: Iterable[StepLoss]) -> None:
+        speed = round(self._progress.samples_per_second, 1)
+        for step, loss, seconds, samples, ended, metrics in losses:
+            told: dict[str, Any] = {"metrics": dict(metrics)} if metrics else {}
+            told |= {"samples_per_second": speed, "step_seconds": round(seconds, 6)}
+            if samples < self._batch_size:  # others have not told theirs, or it was lost
+                told["samples"] = int(samples)
+            file.add(step, loss=loss, **told, ended=ended)
+        file.flush()
+
+    @contextmanager
+    def completed(self) -> Iterator[None]:
+        """Write the lines of all steps before an error of the task within: no restart may come that would do it."""
+        try:
+            yield
+        except Exception as error:
+            if self._losses.are_pending:
+                with suppress(Exception):  # it must not hide the error; and not all ranks may come
+                    self._write_apart(is_echo=rank_errors.is_of_an_exchange(error))
+            raise
+
+    def _write_apart(self, *, is_echo: bool) -> None:
+        """Write them if all ranks fail in the same step; each waits a moment for the others' shares and lines.
+
+        `is_echo`: another rank is gone. Whether it was killed, and nobody is to wait, shows in the store.
+        """
+        if is_echo and not self._group.store.check([_FAILED]):
+            return
+        self._group.store.set(_FAILED, "")
+        shares = self._group.gather_apart("last/shares", self._losses.share().tolist(), LAST_WORDS)
+        losses = self._losses.agreed(torch.tensor(shares, dtype=torch.float64).sum(dim=0)).losses
+        if self._metrics:
+            self._write(self._metrics, losses)
+        self._group.gather_apart("last/written", None, LAST_WORDS)
 
     def evaluated(self) -> None:
         """Write and show the newest evaluation. The lines up to its step are written."""

@@ -61,7 +61,7 @@ def train_with(settings: Settings, group: Group, progress: Progress, task: Task,
     faults = Faults(os.environ, settings)
     last = resumed.step
 
-    with stop_signal() as stop_asked, saver.brought_home():
+    with stop_signal() as stop_asked, saver.brought_home(), report.completed():
         # The attempt before died over it, there was none, or a pod that had it is gone.
         urgent = not resumed.begins and evaluations.due(last) and training.evaluate(last)
         if urgent or resumed.is_borrowed or resumed.some_lack or saver.missed(resumed.durable_step, last):

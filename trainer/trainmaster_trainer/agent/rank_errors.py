@@ -26,6 +26,7 @@ MOST_MESSAGE = 1024
 MOST_TRACEBACK = 8192
 _MOST_FOR_TORCH = 1 << 16  # characters of what torch's tools show: a message may have megabytes
 _WRAPPED = re.compile(r"Caught (\w+) in .*\n+Original Traceback ")
+_EXCHANGES = re.compile(r"/torch/(distributed|autograd)/|/trainmaster_trainer/(transport|collectives|checkpoint)/")
 _THE_USERS = (
     errno.ENOENT,
     errno.ENOTDIR,
@@ -88,6 +89,11 @@ def cause(kind: str, message: str) -> Tuple[str, str]:
 def is_the_users(error: OSError) -> bool:
     """Return whether a file, a folder or a program is missing, or of a wrong kind: a restart would not help."""
     return error.errno in _THE_USERS
+
+
+def is_of_an_exchange(error: BaseException) -> bool:
+    """Return whether an error may come from an exchange with other ranks, one of which is then gone."""
+    return any(_EXCHANGES.search(entry.filename) for entry in traceback.extract_tb(error.__traceback__))
 
 
 def frame(error: BaseException) -> str:
