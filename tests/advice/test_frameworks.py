@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from trainmaster.advice.explanation import explain
 from trainmaster.advice.framework_words import WORDS
-from trainmaster.cli.script_check import hint_of, spawning_hint_of
+from trainmaster.cli.script_check import devices_hint_of, hint_of, spawning_hint_of
 from trainmaster.cli.texts import headline
 
 from tests.builders import JobBuilder, a_job
@@ -98,3 +99,25 @@ def test_a_script_that_spawns_processes_in_each_rank_gets_a_hint_where_that_is_p
     assert hint.startswith(f"train.py calls {call}: each of the 4 ranks starts" if call else "")
     assert bool(hint) == bool(call)
     assert spawning_hint_of(a_script("Torch").with_workers(1, gpus=1).build(), tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("per_node", "gpus", "here", "said"),
+    [
+        ("gpu", 0, ("0", "1"), "counts GPUs, and spec.workers.gpus asks for none: the job would fail at its start"),
+        ("gpu", 2, (), "this machine has 0 of the 2 that the job asks for: a run here would fail at its start"),
+        ("gpu", 2, ("0", "1"), ""),
+        ("auto", 1, ("0",), ""),
+        ("auto", 0, (), f"asks for none, so that it counts cores ({os.cpu_count()} here): the job would fail at its"),
+        ("2", 0, (), ""),
+    ],
+)
+def test_torchrun_that_counts_gpus_which_nobody_gives_gets_a_hint(
+    per_node: str, gpus: int, here: tuple[str, ...], said: str
+) -> None:
+    # More workers than this machine has cores.
+    job = a_job().where(training={"command": ["torchrun", f"--nproc_per_node={per_node}", "train.py"]})
+    workers = 1 if gpus else (os.cpu_count() or 1) + 1
+    hint = devices_hint_of(job.with_workers(workers, gpus=gpus).build(), here)
+    assert said in hint
+    assert bool(hint) == bool(said)

@@ -4,6 +4,7 @@ Other commands load their job by `load_or_report`.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from trainmaster.api.document import load, load_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
 from trainmaster.api.supported import not_yet_supported
-from trainmaster.cli.script_check import hint_of, spawning_hint_of
+from trainmaster.cli.script_check import devices_hint_of, hint_of, spawning_hint_of
 from trainmaster.cli.terminal import complain, tell
+from trainmaster.local.devices import devices_here
 from trainmaster.wire.frameworks import TORCH
 
 EXIT_GOOD = 0
@@ -83,8 +85,9 @@ def _notes(job: TrainingJob, folder: Path) -> list[dict[str, str]]:
     if job.spec.checkpoint.storage is None:
         notes.append({"path": "spec.checkpoint.storage", "message": NOT_KEPT})
     notes += _images_without_the_framework(job)
-    hints = {"spec.training.framework": hint_of(job, folder), "spec.training.command": spawning_hint_of(job, folder)}
-    return notes + [{"path": path, "message": hint} for path, hint in hints.items() if hint]
+    of_command = (spawning_hint_of(job, folder), devices_hint_of(job, devices_here(os.environ)))
+    hints = [("spec.training.framework", hint_of(job, folder)), *(("spec.training.command", one) for one in of_command)]
+    return notes + [{"path": path, "message": hint} for path, hint in hints if hint]
 
 
 def _images_without_the_framework(job: TrainingJob) -> list[dict[str, str]]:

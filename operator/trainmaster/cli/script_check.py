@@ -1,11 +1,14 @@
-"""Look into a job's script for what shows that it does not fit the job, and say so before it runs."""
+"""Look into a job's command and its script for what does not fit the job, and say so before it runs."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.local.devices import short_of_devices
+from trainmaster.wire import launchers, torchrun
 from trainmaster.wire.files import read_bounded
 from trainmaster.wire.frameworks import FRAMEWORKS, TORCH, is_led
 from trainmaster.wire.script_imports import named_by, of_script, other_frameworks
@@ -36,6 +39,34 @@ def spawning_hint_of(job: TrainingJob, folder: Path) -> str:
     ranks = job.spec.world_size if job.spec.training.framework == TORCH else 1
     spawns = spawns_always(text) if ranks > 1 else ""
     return f"{script} calls {spawns}: {EACH_STARTS.format(ranks)}" if spawns else ""
+
+
+def devices_hint_of(job: TrainingJob, here: tuple[str, ...]) -> str:
+    """Return a hint where torchrun is to count GPUs of which the workers get none; else an empty text.
+
+    `here` are the GPUs of this machine.
+    """
+    spec, launch = job.spec, launchers.launched(job.spec.training.command or ("",))
+    if launch is None or launch.per_node not in ("auto", "gpu"):
+        return ""
+    counts = f"{launch.size_option}={launch.per_node} counts GPUs, and "
+    end = f"would fail at its start; replace {launch.per_node} by a number"
+    wanted = spec.workers.gpus * (spec.workers.replicas + spec.spares)
+    if not wanted:
+        counts += "spec.workers.gpus asks for none"
+        end = f"the job {end}, or set spec.workers.gpus"
+    elif short_of_devices(here, spec.workers, spec.spares):
+        counts += f"this machine has {len(here)} of the {wanted} that the job asks for"
+        end = f"a run here {end}"
+    else:
+        return ""
+    if launch.per_node == "gpu":
+        return f"{counts}: {end}"
+    try:
+        torchrun.check_size(launch, spec.workers.replicas, spec.ranks_each, os.cpu_count())
+    except torchrun.CommandError:
+        return f"{counts}, so that it counts cores ({os.cpu_count()} here): {end}"
+    return ""
 
 
 def _script(job: TrainingJob, folder: Path) -> tuple[str, Path, str]:
