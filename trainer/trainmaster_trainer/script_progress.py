@@ -27,6 +27,7 @@ from trainmaster_trainer.script_lines import ScriptLines
 _WINDOW = 50  # steps over which speeds are taken
 _FIGURES_SECONDS = 0.2  # for so long a median holds
 _LAZY_STEPS = 3  # the first ones compile and connect
+_NEW_STEPS = 2  # of an optimizer of its own phase; the first counted as one beside the last of the phase before
 _FADING = 0.999  # as that of a task: the longest step of late fades to half in 700 steps
 _NOTHING = float("nan")
 
@@ -57,6 +58,7 @@ class ScriptProgress:
         self._process = os.getpid()
         self._counted = 0
         self._base = 0
+        self._earlier = 0 if before is None else before.earlier_steps
         self._offset = 0  # of what it reports
         self.reports = False
         self._total = 0
@@ -73,18 +75,20 @@ class ScriptProgress:
         self.lock = threading.RLock()
 
     def counted(self, own_count: int | None) -> None:
-        """Note an optimizer step. `own_count`: with the first one, how many the optimizer says that it has taken."""
+        """Note an optimizer step. `own_count`: of an optimizer that is new, how many it says that it has taken."""
         with self.lock:
             self._counted += 1
             if self._counted == 1 and not self.reports:
                 if own_count is not None and own_count > 1:
                     self._base = own_count - 1
                 elif self._before is not None:
-                    self._base = self._before.step
+                    self._base = self._earlier = self._before.step
                 # Without a count of its own it may have resumed from anywhere, and nobody says so: after a restart
                 # these are the steps since then.
                 if self._before is None and (own_count or self._attempt <= 1):
                     self._resumed = self._base
+            elif own_count is not None and own_count <= _NEW_STEPS and not self.reports:
+                self._earlier = self.step  # another phase begins
             if self.reports:
                 self._write(time.monotonic())  # it lives
             else:
@@ -108,7 +112,7 @@ class ScriptProgress:
                 if self._before is None:
                     self._resumed = step - self._counted if self._counted <= step else step
                 elif step - self._counted <= 1:
-                    self._offset = self._before.step
+                    self._offset = self._earlier = self._before.step
                 self.reports = True
                 self._pace = StepPace()
             self._advance(self._offset + step)
@@ -119,7 +123,7 @@ class ScriptProgress:
         with self.lock:
             self._resumed = step if self._before is None else self._resumed
             self.reports, self._keeps, self._counted = True, True, 0
-            self.step = step  # which is none that it has taken now
+            self.step, self._earlier = step, 0  # it counts its own steps, and has taken none now
             self.kept(step, checkpoint_step)
 
     def kept(self, step: int, checkpoint_step: int) -> None:
@@ -184,6 +188,7 @@ class ScriptProgress:
                 longest_seconds=pace.longest,
                 total_steps=self._total and self._offset + self._total,
                 start_seconds=self._first_step.start_seconds,
+                earlier_steps=self._earlier,
             )
         )
 

@@ -105,6 +105,8 @@ class JobProgress(StatusModel):
     """The last step that ended."""
     total_steps: Count | None = None
     """`totalSteps` is how many there will be."""
+    earlier_steps: Count | None = None
+    """`earlierSteps` are, of a script, those of `step` that other programs, or another phase of it, took before."""
     loss: Figure = None
     """The loss at that step."""
     metrics: dict[str, Number] | None = None
@@ -277,6 +279,9 @@ its newest entry only."""
     """The line that shows it: the error, the eviction message, ..."""
     step: Count = 0
     """The step at which it happened."""
+    earlier_steps: Count | None = None
+    """`earlierSteps` are, of a script, those of `step` that other programs, or another phase of it, took before. How \
+many steps were lost is not known then: a program that has nothing left to do takes none."""
     fingerprint: ClippedText = ""
     """The failure without its numbers: equal for two failures of the same kind."""
     resume_before: Count | None = None

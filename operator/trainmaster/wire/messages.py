@@ -120,6 +120,7 @@ class RankProgress:
     figures: Optional[Figures] = None  # of a task, as the rank that writes its metrics says
     loss_is_odd: Optional[bool] = None  # a script has said one that is no finite number
     start_seconds: Optional[float] = None  # of a script: from when its rank was started until its first step began
+    earlier_steps: Optional[int] = None  # of a script: those of programs or phases before; `step` goes on after them
 
 
 @dataclass(frozen=True)

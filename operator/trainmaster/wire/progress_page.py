@@ -35,7 +35,7 @@ _WRITER = struct.Struct("<q")  # the process of a script that writes
 _WRITER_AT = 32
 _MADE = struct.Struct("<d")  # seconds of the monotonic clock
 _MADE_AT = 40
-_LAYOUT = struct.Struct("<QddddIqqdddqdddqd")
+_LAYOUT = struct.Struct("<QddddIqqdddqdddqdq")
 _COPIES = (64, 512)  # where they begin
 SIZE = 8192
 LIFELINE_AT = 3584
@@ -76,6 +76,7 @@ class ProgressPage(NamedTuple):
     snapshot_share: float = 0.0  # likewise, in which it took snapshots
     tried: int = 0  # batches of the running evaluation that are begun or done; 0: it is at none, or not known
     start_seconds: float = _NOTHING  # of a script: from when its page was made until its first step of this try began
+    earlier_steps: int = 0  # of a script: those that other programs of its command, or a phase of it, had taken before
     attempt: int = 0  # the attempt that the page belongs to, as its maker wrote it; `write` leaves it as it is
     start: int = 0  # of the replica's starts within the attempt, where members start alone; likewise
 
@@ -135,6 +136,7 @@ class ProgressFile:
             page.snapshot_share,
             page.tried,
             page.start_seconds,
+            page.earlier_steps,
         )
         # Assigned as a whole: `pack_into` would clear the eight bytes first, and 0 says that the first copy is whole.
         self._page[: _COUNTER.size] = _COUNTER.pack(following)

@@ -93,6 +93,27 @@ def test_where_it_went_on_may_stay_unknown() -> None:
     assert "steps trained again were not told" in "\n".join(story(stage.status))
 
 
+def test_what_steps_after_those_of_another_program_cost_is_left_blank() -> None:
+    """`python pretrain.py && python finetune.py`: after the restart the first has nothing left to do."""
+    stage = told(a_script(), 150, earlier_steps=100).wait(150)
+    stage.rank_dies("worker-1", a_death(step=150)).wait(2)
+    telling(again(stage).wait(8), step=41, resumed_step=40)
+    assert (line(stage).step, line(stage).earlier_steps) == (150, 100)
+    assert (line(stage).steps_lost, line(stage).seconds_lost, spent(stage).lost_work) == (None, 10, 0)
+    telling(stage.wait(50), step=50, resumed_step=40).rank_dies("worker-1", a_death(attempt=2, step=50)).wait(2)
+    telling(again(stage), step=46, resumed_step=45)
+    assert [one.steps_lost for one in stage.status.restarts] == [None, 5], "its own steps can be compared"
+    assert (spent(stage).lost_work, spent(stage).training) == (25, 175)
+
+
+def test_a_pod_that_was_lost_cannot_say_it_and_the_status_does() -> None:
+    stage = told(a_script().wait(10), 150, earlier_steps=100).wait(10)
+    for key in ("worker-0", "worker-1"):
+        stage.vanish(key)
+    telling(again(stage.settle().call_in()), step=41, resumed_step=40)
+    assert {(one.steps_lost, one.earlier_steps) for one in stage.status.restarts} == {(None, 100)}
+
+
 def test_a_script_that_never_told_a_step_is_back_when_its_processes_are() -> None:
     stage = a_script().wait(60)
     stage.rank_dies("worker-1", a_death(step=0)).wait(2)

@@ -91,6 +91,7 @@ def test_programs_of_a_shell_in_any_environment_are_counted_one_after_another(
     page, said = run("bash", "-c", f"cd . && {sys.executable} first.py && {foreign} second.py")
     assert said == ""
     assert (page.step, page.total_steps, page.loss, page.resumed_step) == (9, 9, 0.25, 1)
+    assert page.earlier_steps == 5
     lines = (tmp_path / "checkpoints" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 8, 9]
 

@@ -135,6 +135,18 @@ def test_steps_are_counted_once(page: Callable[..., ProgressPage], loop: Callabl
     assert told.samples_per_second > 0
 
 
+def test_a_new_optimizer_that_goes_on_alone_is_another_phase(page: Callable[..., ProgressPage]) -> None:
+    """After a restart the first phase may have nothing left to do. Optimizers that step side by side are one phase."""
+    side_by_side()
+    assert page().earlier_steps == 0
+    model = a_model()
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(3):
+        backward(model)
+        optimizer.step()
+    assert (page().step, page().earlier_steps) == (7, 5)
+
+
 def have_a_hundred_steps(optimizer: torch.optim.Optimizer) -> None:
     for parameter in optimizer.param_groups[0]["params"]:
         zeros = torch.zeros_like(parameter)

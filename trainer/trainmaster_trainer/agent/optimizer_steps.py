@@ -10,8 +10,9 @@ import contextlib
 import multiprocessing
 import os
 import sys
+import weakref
 from types import FrameType
-from typing import Any, Optional, Set
+from typing import Any, Dict, Optional, Set
 
 from trainmaster.wire import names
 from trainmaster.wire.progress_page import ProgressFile
@@ -46,6 +47,7 @@ class Count:
         self._is_a_scripts = not elsewhere or names.ENV_PLACE in os.environ  # a script may run Trainmaster, and a task
         self._had_their_turn: Set[int] = set()
         self._first = True
+        self._leaders: Dict[int, weakref.ref[Any]] = {}  # the optimizers that a step has ended with
 
     def stepped(self, optimizer: Any) -> None:
         """Note that this optimizer has stepped."""
@@ -57,9 +59,12 @@ class Count:
             return
         self._had_their_turn = {me}
         first, self._first = self._first, False
+        led = self._leaders.get(me)
+        if is_new := led is None or led() is not optimizer:
+            self._leaders[me] = weakref.ref(optimizer)
         progress = script_progress.of_this_process(only_counts=True)
         if progress is not None:
-            progress.counted(_own_count(optimizer) if first else None)
+            progress.counted(_own_count(optimizer) if is_new else None)
         if first and (progress is not None or multiprocessing.parent_process() is not None):
             _say_if_apart()
 

@@ -170,6 +170,7 @@ def rank_progress(
             figures=figures.get(rank),
             loss_is_odd=math.isinf(page.loss) or None,
             start_seconds=_known(page.start_seconds),
+            earlier_steps=page.earlier_steps or None,
         )
         for rank, page in sorted(pages.items())
     )

@@ -72,7 +72,8 @@ def _line(
     gathers = (
         symptom is None and (loads or facts.status.phase in GATHERING) and 0 < step <= resumption.fallen_from(facts)
     )
-    older = resumption.still_before(facts)
+    progress, older = facts.status.progress, resumption.still_before(facts)
+    earlier = max((figures.count(rank.earlier_steps or 0) for rank in facts.ranks), default=0)
     if classes.class_of(
         failure.failure_class
     ).older:  # the rank that failed knows what it has saved; agents may be late
@@ -91,6 +92,7 @@ def _line(
         evidence=failure.evidence,
         step=step,
         steps_lost=None if script else 0 if gathers else max(0, step - resumes_at),
+        earlier_steps=earlier or (progress.earlier_steps if progress else None),
         fingerprint=failure.fingerprint,
         resume_before=older or None,
         stacks=failure.stacks or None,

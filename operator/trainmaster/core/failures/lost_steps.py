@@ -2,7 +2,9 @@
 
 A script runs as soon as its processes do, and says neither that it loads nor from where it goes on. Its first step
 after a restart tells both. Until then the line of the failure is open, if the script has told steps before; a script
-that never tells any is back when its processes are. What is not told stays blank.
+that never tells any is back when its processes are. What is not told stays blank. So does what is told of a step that
+came after those of other programs, or of another phase: after a restart these may have nothing left to do, and then the
+steps are counted from elsewhere.
 """
 
 import dataclasses
@@ -25,11 +27,12 @@ def awaited(facts: Facts, status: TrainingJobStatus) -> bool:
 def resumed(facts: Facts, lines: Lines) -> Lines:
     """Return the lines when a group goes on: the newest gets its cost, and all since the last try what was lost.
 
-    Of a script it is all since it told any steps. The steps of a line that another run has left behind were an
-    estimate, too.
+    Of a script it is all since it told any steps, of those in its first phase. The steps of a line that another run has
+    left behind were an estimate, too.
     """
     late = facts.regime.tells_steps_late()
-    places = _owed(lines) if late else ledger.since_the_last_try(facts, lines)
+    owed = [place for place in _owed(lines) if lines[place].earlier_steps is None]
+    places = owed if late else ledger.since_the_last_try(facts, lines)
     return ledger.all_closed(shared(lines, places, facts.resumed_step), facts.now)
 
 

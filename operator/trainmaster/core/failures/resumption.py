@@ -19,7 +19,13 @@ def resumed_at(facts: Facts) -> int:
 
 
 def reached(facts: Facts) -> int:
-    """Return the furthest step that was trained before training goes on."""
+    """Return the furthest step that was trained before training goes on.
+
+    Where other programs of a script had trained before, it is none that the steps told now could be compared with.
+    """
+    lines = facts.status.restarts
+    if lines and lines[-1].earlier_steps is not None:
+        return facts.resumed_step or 0
     return max(fallen_from(facts), facts.status.progress.step if facts.status.progress else 0)
 
 

@@ -43,6 +43,7 @@ def progress(facts: Facts, status: TrainingJobStatus) -> JobProgress:
     return JobProgress(
         step=step,
         total_steps=total,
+        earlier_steps=figures.count(first.earlier_steps or 0) or None,
         loss=first.loss if first.loss is not None or has_none else before.loss,
         metrics=measures.finite(measured[0]) if measured else before.metrics,
         evaluation=measures.evaluation(facts.ranks, before),

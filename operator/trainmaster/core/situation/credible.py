@@ -64,7 +64,7 @@ def _doubts(beat: Heartbeat) -> Iterator[str]:
 def _rank(where: str, rank: RankProgress) -> Iterator[str]:
     yield from _counts(where, {"rank": rank.rank, "step": rank.step, "resumed_step": rank.resumed_step or 0})
     yield from _counts(where, {"attempt": rank.attempt or 0, "start": rank.start or 0})
-    yield from _counts(where, {"total_steps": rank.total_steps or 0})
+    yield from _counts(where, {"total_steps": rank.total_steps or 0, "earlier_steps": rank.earlier_steps or 0})
     yield from _texts(where, {"phase": rank.phase}, _LONGEST_NAME)
     if rank.figures:
         yield from _figures(f"{where}.figures", rank.figures)
