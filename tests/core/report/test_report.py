@@ -126,7 +126,7 @@ def test_a_job_that_fails_shows_the_last_step_that_was_taken() -> None:
 
 
 def test_a_job_that_is_suspended_shows_the_step_that_its_ranks_have_saved() -> None:
-    """They train on until they are asked to leave, and save then."""
+    """They train on until they are asked to leave, and save then. Their pods are gone in a moment."""
     stage = a_running_group(workers=1, step=1)
     ((name, replica),) = stage.replicas.items()
     stage.respec(suspend=True)
@@ -134,6 +134,8 @@ def test_a_job_that_is_suspended_shows_the_step_that_its_ranks_have_saved() -> N
     leaving = dataclasses.replace(replica.heartbeat, state=AgentState.LEAVING)
     stage.replicas[name] = dataclasses.replace(replica, heartbeat=leaving, deleting=True)
     at_step(stage, 20)
+    stage.settle()
+    del stage.replicas[name]
     stage.settle().wait(30)
     assert stage.status.phase == "Suspended"
     assert stage.status.progress

@@ -161,6 +161,10 @@ def _refresh_time(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     """
     if status.progress is None or status.progress.time is None:
         return None
+    if status.phase == Phase.SUSPENDED:  # the last words of ranks that leave: their pods may be gone at the next look
+        saved, known = (one.step if one else 0 for one in (facts.checkpoint, status.checkpoint))
+        if saved > known or progress(facts, status).step > status.progress.step:
+            return facts.now
     seconds = facts.observed.refresh_seconds if status.phase == Phase.RUNNING else REFRESH_SECONDS
     if status.phase in phases.GATHERING:
         written = {names.WORKER: status.replicas, names.PARAMETER_SERVER: status.parameter_servers}
