@@ -41,7 +41,7 @@ def explain(what: str) -> int:
         if Path(what).is_file() and _lies_ahead(document, Path(what).suffix):
             return explain_job(what, content)
         if document and Path(what).is_dir():
-            document = LocalRun(Path(what)).as_it_is(document)
+            document |= LocalRun(Path(what)).correction(TrainingJobStatus.read(document))
         lines = explained(document, what)
     except UnreadableError as error:
         complain(f"trainmaster: {error}")

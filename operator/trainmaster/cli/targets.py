@@ -67,19 +67,16 @@ class LocalRun:
         """Return the run as a TrainingJob would be shown."""
         place = Workdir(self.folder)
         status, spec = place.read_status(), place.read_job().get("spec")
-        told = self.as_it_is(status.to_dict())
         began = (status.goodput.since if status.goodput else None) or status.start_time
         metadata = {"name": str(self.folder), **({"creationTimestamp": began.isoformat()} if began else {})}
         known = {"spec": spec} if isinstance(spec, dict) else {}
-        return {"kind": "Run", "metadata": metadata, **known, "status": told}
+        return {"kind": "Run", "metadata": metadata, **known, "status": {**status.to_dict(), **self.correction(status)}}
 
-    def as_it_is(self, told: Document) -> Document:
-        """Return what its status says, corrected where the run has ended before its job: the file may say Running."""
-        status = TrainingJobStatus.read(told)
+    def correction(self, status: TrainingJobStatus) -> Document:
+        """Return what is to be said instead where the run has ended before its job: its status may say Running."""
         if status.finished or self.alive:
-            return told
-        message = status.message if status.phase == Phase.SUSPENDED else _DIED
-        return {**told, "phase": "Stopped", "message": message}
+            return {}
+        return {"phase": "Stopped", "message": status.message if status.phase == Phase.SUSPENDED else _DIED}
 
 
 def _is_ours(pid: int) -> bool:
