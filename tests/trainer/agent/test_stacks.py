@@ -98,6 +98,40 @@ def test_a_real_dump_is_whole_also_where_the_stack_is_deep(tmp_path: Path) -> No
         assert stacks.main_thread(told)[0][2] == "deep"
 
 
+HANGS = """
+import sys, threading
+from trainmaster_trainer.agent import stack_signal
+stack_signal.listen(sys.argv[1])
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_the_dump_of_a_plain_script_ends_with_the_script_itself(tmp_path: Path) -> None:
+    """One answer is enough, also below a shell."""
+    (tmp_path / "hang.py").write_text(HANGS)
+    path = tmp_path / "stacks"
+    command = ["sh", "-c", f"{sys.executable} ./hang.py {path}; true"]
+    shell = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == b"ready\n"
+        asked = stacks.ask(shell.pid)
+        assert asked not in (0, shell.pid)
+        started_by = stacks.programs(asked)
+        assert {"hang.py", "stacks"} == started_by
+        while not (dump := stacks.whole(stacks.read(path, 0), started_by)):
+            assert shell.poll() is None
+            time.sleep(0.05)
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.communicate()
+    assert dump.endswith(" in <module>\n")
+    assert stacks.main_thread(dump)[-1][0].endswith("hang.py")
+    assert stacks.whole(dump) == "", "of another program it may be an import's"
+    assert stacks.programs(asked) == frozenset(), "it is no more"
+
+
 WAITS_FOR_DATA = """
 import os, sys, threading, time
 from torch.utils.data import DataLoader

@@ -35,7 +35,7 @@ class _Asked:
 
     when: float
     quiet_since: float
-    listens: bool
+    process: int  # which listens; 0: none does
     start: int  # size of the file before
     times: int  # since it has answered; 0: it has
 
@@ -133,14 +133,16 @@ class HangWatch:
         answer, asked = self._answer(quiet), self._asked_now(quiet)
         if answer is not None:
             return stacks.activity(answer)
-        if asked is None or now < asked.when + _WRITING_SECONDS or (asked.listens and asked.times < _TIMES):
+        if asked is None or now < asked.when + _WRITING_SECONDS or (asked.process and asked.times < _TIMES):
             return None
         return stacks.activity(self._dump(asked, quiet.rank))
 
     def _answer(self, quiet: Quiet) -> Optional[str]:
         """Return the newest whole stacks of a rank since it is quiet; None where there are none."""
         asked = self._asked_now(quiet)
-        text = stacks.whole(self._dump(asked, quiet.rank)) if asked is not None and asked.times else ""
+        text = ""
+        if asked is not None and asked.times:
+            text = stacks.whole(self._dump(asked, quiet.rank), stacks.programs(asked.process))
         if asked is not None and text:
             self._asked[quiet.rank] = replace(asked, times=0)
             self._answers[quiet.rank] = _Answer(quiet.since, text)
@@ -158,7 +160,7 @@ class HangWatch:
         self._asked[quiet.rank] = _Asked(now, quiet.since, stacks.ask(pid), start, times + 1)
 
     def _dump(self, asked: _Asked, rank: int) -> str:
-        return stacks.read(self._ranks.files.stacks(rank), asked.start) if asked.listens else ""
+        return stacks.read(self._ranks.files.stacks(rank), asked.start) if asked.process else ""
 
     # --- when somebody hangs ---
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 from pathlib import Path
-from typing import List, Tuple
+from typing import Collection, FrozenSet, List, Tuple
 
 from trainmaster_trainer.agent import process, stack_signal
 
@@ -62,14 +62,14 @@ _MEANS = (
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 _THREAD = re.compile(r"^(Current thread|Thread) 0x")
 # The last line of a dump: the outermost frame of a rank, which was started by `python -c` (see `warm` and
-# `new_interpreter`), or
-# that the main thread's stack is too deep.
+# `new_interpreter`), or that the main thread's stack is too deep. Of `python x.py` it is that of x.py itself.
 _END = re.compile(r'^(  File "<string>", line 1 in <module>|  File .* in _run_module_as_main|  \.\.\.)$')
+_MODULE = re.compile(r'^  File "(?P<file>.*)", line \d+ in <module>$')
 MOST_PER_RANK = 4096
 
 
-def ask(pid: int) -> bool:
-    """Ask a rank's process for its stacks; return False where nothing there listens, or it is no more.
+def ask(pid: int) -> int:
+    """Ask a rank's process for its stacks; return which process was asked, 0 where none listens, or it is no more.
 
     Where it is a shell, `nice` or the like, a Python below it is asked: of several the one that has computed most.
     """
@@ -77,11 +77,20 @@ def ask(pid: int) -> bool:
         [pid] if _catches(pid) else [one for one, python in process.down_to_pythons(pid) if python and _catches(one)]
     )
     if not found:
-        return False
+        return 0
+    asked = max(found, key=ticks)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(max(found, key=ticks), stack_signal.SIGNAL)
-        return True
-    return False
+        os.kill(asked, stack_signal.SIGNAL)
+        return asked
+    return 0
+
+
+def programs(pid: int) -> FrozenSet[str]:
+    """Return the names of files in the process's command: one of them is its program, if it is `python x.py`."""
+    with contextlib.suppress(OSError):
+        words = process.read_memory(pid, "cmdline").decode(errors="replace").split("\0")
+        return frozenset(word.rpartition("/")[2] for word in words[1:] if word)
+    return frozenset()
 
 
 def _catches(pid: int) -> bool:
@@ -130,14 +139,21 @@ def size(path: Path) -> int:
         return 0
 
 
-def whole(text: str) -> str:
+def whole(text: str, started_by: Collection[str] = ()) -> str:
     """Return the newest whole dump in what was written, without what is still being written; empty: there is none.
 
     A dump is written in many pieces, and the main thread, which alone says what the rank is at, comes last.
+    `started_by`: the names of files of which one may be the process's program.
     """
     lines = text.split("\n")[:-1]
-    ends = [number for number, line in enumerate(lines) if _END.match(line) and _is_main(lines[:number], line)]
+    outermost = [number for number, line in enumerate(lines) if _is_outermost(line, started_by)]
+    ends = [number for number in outermost if _is_main(lines[:number], lines[number])]
     return "\n".join(lines[: ends[-1] + 1]) + "\n" if ends else ""
+
+
+def _is_outermost(line: str, started_by: Collection[str]) -> bool:
+    found = _MODULE.match(line)
+    return bool(_END.match(line)) or (found is not None and found["file"].rpartition("/")[2] in started_by)
 
 
 def _is_main(before: List[str], line: str) -> bool:
