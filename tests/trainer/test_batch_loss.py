@@ -22,10 +22,12 @@ class Given(Digits):
     def __init__(self, way: str) -> None:
         super().__init__()
         self.way, self.calls = way, 0
+        self.sizes: list[int] = []  # of all calls: a shallow copy has the same list
 
     @override
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         self.calls += 1
+        self.sizes.append(len(targets))
         if self.way == "draws":
             outputs = outputs * torch.rand(outputs.shape)
         if self.way == "knows four" and len(targets) < 4:
@@ -63,3 +65,11 @@ def test_it_is_told_in_the_first_step_of_a_share(
     if way != "draws":
         assert torch.equal(torch.get_rng_state(), before)
     assert loss.value.requires_grad
+
+
+def test_of_several_micro_batches_the_first_one_is_looked_at() -> None:
+    share = Batch(OUTPUTS, TARGETS, size=4, global_size=8, fraction_done=0.1, step=1, shares=2)
+    task = Given("over samples")
+    for part in share.parts(2):
+        loss_of_batch(task, part.inputs, part, counts=True)
+    assert task.sizes == [2, 1, 1, 2]

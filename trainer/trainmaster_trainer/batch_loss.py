@@ -33,7 +33,8 @@ def loss_of_batch(task: Task, outputs: Any, batch: Batch, *, counts: bool) -> Lo
     The first step of a training also looks whether the loss is a mean over samples, where it may be a pair: `counts`.
     """
     loss = loss_of(task, outputs, batch.targets)
-    is_judged = counts and batch.step == 1 and batch.size < batch.global_size and loss.count is None
+    is_first = batch.step == 1 and batch.place == 0  # of several micro-batches one tells enough
+    is_judged = counts and is_first and batch.size < batch.global_size and loss.count is None
     if is_judged and not _is_mean(task, outputs, batch, float(loss.value.detach())):
         _tell(type(task).__name__)
     return loss

@@ -69,6 +69,7 @@ class Batch:
     fraction_done: float  # of all steps, when this one is done
     step: int = 0
     shares: int = 1  # that the global batch is cut into
+    place: int = 0  # of its first sample in the share, where it is a part of it
 
     def weight(self, shares: int) -> float:
         """Return the factor for the share's mean loss that makes the mean over the shares that of all samples."""
@@ -122,7 +123,7 @@ class Batch:
     def part(self, first: int, end: int) -> Batch:
         """Return samples `first` to `end - 1` of it."""
         inputs, targets = part_of(self.inputs, first, end), part_of(self.targets, first, end)
-        return replace(self, inputs=inputs, targets=targets, size=end - first)
+        return replace(self, inputs=inputs, targets=targets, size=end - first, place=self.place + first)
 
 
 @dataclass(frozen=True)
