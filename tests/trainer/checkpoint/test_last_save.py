@@ -13,6 +13,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
+from trainmaster.core.failures.classes import INFRASTRUCTURE, OUT_OF_STORAGE
+from trainmaster.core.failures.signatures import class_of
+from trainmaster.wire.messages import ErrorReport
 from trainmaster.wire.names import EXIT_TERMINATED
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import save
@@ -67,6 +70,20 @@ def test_the_last_save_is_tried_until_there_is_room(tmp_path: Path, monkeypatch:
         saver.insist(lambda: put(saver, 100, 20_000), lambda: False)
         assert saver.committed_step == 100
         assert saved_steps(folder / "checkpoints") == [100]
+
+
+@pytest.mark.parametrize(("option", "failure"), [("size=4k", OUT_OF_STORAGE), ("ro", INFRASTRUCTURE)])
+def test_a_job_that_finds_no_place_for_checkpoints_names_the_folder(tmp_path: Path, option: str, failure: str) -> None:
+    """Before its first step, and without a trace."""
+    with disk(tmp_path / "disk", "4k") as folder:
+        (folder / "checkpoints").mkdir()
+        (folder / "ballast").write_bytes(bytes(4 << 10))
+        subprocess.run(["mount", "-o", f"remount,{option}", folder], check=True)
+        with pytest.raises(
+            SaveFailedError, match=rf"No checkpoint can be kept in {folder}/checkpoints: .*Make room"
+        ) as no:
+            begun(folder / "checkpoints")
+    assert class_of(ErrorReport("SaveFailedError", str(no.value))) == failure
 
 
 def test_who_is_told_to_stop_does_not_insist(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ In private folders (`checkpoint_shared: false`) the first rank of each replica i
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import threading
@@ -52,6 +53,7 @@ from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
 AGAIN_PAUSES = (0.0, 5.0, 15.0, 30.0)  # seconds before each further try of the last save
+_NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _NOT_FINITE = (
     "The state after step {step} is not finite, so no checkpoint of it is kept: {why}. Lower the learning rate or clip "
     "the gradients, or look for what has no gradient at this step's samples, such as the root of 0."
@@ -95,12 +97,21 @@ class Saver:
 
         Raises:
             ConfigurationError: this process may not write there.
+            SaveFailedError: there is no room, or the file system is read-only.
         """
         try:
             self.store.fence()
         except (PermissionError, NotADirectoryError, FileExistsError) as error:
             raise ConfigurationError(
                 f"spec.checkpoint.storage: {error}. The trainer's user must be able to write there."
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_PLACE:
+                raise
+            folder = self._settings.checkpoints
+            raise SaveFailedError(
+                f"No checkpoint can be kept in {folder}: [Errno {error.errno}] {error.strerror}. Make room there, or "
+                "name another place (spec.checkpoint.storage; --workdir of a run)."
             ) from None
 
     def go_on_from(self, step: int) -> None:
