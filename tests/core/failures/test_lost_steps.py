@@ -64,6 +64,16 @@ def test_the_first_step_after_a_restart_tells_what_was_lost_in_steps_and_time() 
     assert (spent(stage).training, spent(stage).lost_work, spent(stage).recovering) == (150, 20, 10)
 
 
+def test_steps_that_only_the_failure_told_are_lost_work_too() -> None:
+    """The status was written long before, and another try ended before it told a step."""
+    stage = told(a_script(), 1).wait(120)
+    stage.rank_dies("worker-1", a_death(step=120)).wait(2)
+    again(stage).rank_dies("worker-1", a_death(attempt=2, step=0)).wait(3)
+    telling(again(stage).wait(5), step=101, resumed_step=100)
+    assert [one.steps_lost for one in stage.status.restarts] == [20, None]
+    assert (spent(stage).training, spent(stage).lost_work, spent(stage).recovering) == (100, 20, 10)
+
+
 def test_a_rank_that_was_asked_to_end_has_taken_steps_after_the_last_one_that_it_told() -> None:
     stage = told(a_script(), 120).wait(120)
     stage.rank_dies("worker-1", a_death(step=120)).wait(2)

@@ -26,7 +26,11 @@ def reached(facts: Facts) -> int:
     lines = facts.status.restarts
     if lines and lines[-1].earlier_steps is not None:
         return facts.resumed_step or 0
-    return max(fallen_from(facts), facts.status.progress.step if facts.status.progress else 0)
+    told = facts.status.progress.step if facts.status.progress else 0
+    if facts.regime.tells_steps_late():  # it runs already, so its last try began after these failures
+        unknown = [line.step for line in lines if line.steps_lost is None and line.earlier_steps is None]
+        return max(unknown, default=told) or told
+    return max(fallen_from(facts), told)
 
 
 def fallen_from(facts: Facts) -> int:
