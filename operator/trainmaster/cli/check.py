@@ -13,7 +13,7 @@ from trainmaster.api.document import load, load_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
 from trainmaster.api.supported import not_yet_supported
-from trainmaster.cli.script_check import devices_hint_of, hint_of, spawning_hint_of
+from trainmaster.cli.script_check import counting_hint_of, devices_hint_of, hint_of, spawning_hint_of
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.local.devices import devices_here
 from trainmaster.wire.frameworks import TORCH
@@ -85,7 +85,11 @@ def _notes(job: TrainingJob, folder: Path) -> list[dict[str, str]]:
     if job.spec.checkpoint.storage is None:
         notes.append({"path": "spec.checkpoint.storage", "message": NOT_KEPT})
     notes += _images_without_the_framework(job)
-    of_command = (spawning_hint_of(job, folder), devices_hint_of(job, devices_here(os.environ)))
+    of_command = (
+        spawning_hint_of(job, folder),
+        devices_hint_of(job, devices_here(os.environ)),
+        counting_hint_of(job),
+    )
     hints = [("spec.training.framework", hint_of(job, folder)), *(("spec.training.command", one) for one in of_command)]
     return notes + [{"path": path, "message": hint} for path, hint in hints if hint]
 

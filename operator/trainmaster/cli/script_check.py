@@ -9,8 +9,10 @@ from pathlib import Path
 from trainmaster.api.job import TrainingJob
 from trainmaster.local.devices import short_of_devices
 from trainmaster.wire import launchers, torchrun
+from trainmaster.wire.cleared_environment import not_counted
 from trainmaster.wire.files import read_bounded
 from trainmaster.wire.frameworks import FRAMEWORKS, TORCH, is_led
+from trainmaster.wire.launcher_line import is_python
 from trainmaster.wire.script_imports import named_by, of_script, other_frameworks
 from trainmaster.wire.spawning import EACH_STARTS, spawns_always
 
@@ -39,6 +41,15 @@ def spawning_hint_of(job: TrainingJob, folder: Path) -> str:
     ranks = job.spec.world_size if job.spec.training.framework == TORCH else 1
     spawns = spawns_always(text) if ranks > 1 else ""
     return f"{script} calls {spawns}: {EACH_STARTS.format(ranks)}" if spawns else ""
+
+
+def counting_hint_of(job: TrainingJob) -> str:
+    """Return a hint where no steps of the command's programs can be counted; else an empty text."""
+    training = job.spec.training
+    words = training.command or ("",)
+    # Options of Python are obeyed by a rank that runs the script itself, and counts.
+    told = training.framework == TORCH and not training.progress and not is_python(words[0])
+    return not_counted(words) if told else ""
 
 
 def devices_hint_of(job: TrainingJob, here: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ from typing import Callable, Iterator, List, Sequence
 from trainmaster.wire import launcher_line
 from trainmaster.wire.torchrun import CommandError
 
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 # Programs that start the one that their arguments name.
 _STARTERS = frozenset(
     {
@@ -55,7 +55,7 @@ def _inside(command: Sequence[str], read: Read, depth: int) -> Iterator[str]:
     base = PurePosixPath(command[0]).name
     if base in _STARTERS:
         yield from _begun(command[1:], read, depth)
-    elif base in _SHELLS:
+    elif base in SHELLS:
         at = next((place for place, word in enumerate(command) if place and not word.startswith(("-", "+"))), 0)
         is_text = at > 0 and any(re.match(r"-[a-z]*c", word) for word in command[1:at])
         yield from _of_text(command[at] if is_text else read(command[at]) if at else "", read, depth - 1)
@@ -66,7 +66,7 @@ def _inside(command: Sequence[str], read: Read, depth: int) -> Iterator[str]:
 def _of_text(text: str, read: Read, depth: int) -> Iterator[str]:
     """Yield those that the lines of a shell script start."""
     for line in text.replace("\\\n", " ").splitlines() if depth >= 0 else ():
-        for words in _commands(line):
+        for words in simple_commands(line):
             yield from _of_words(words, read, depth)
 
 
@@ -79,7 +79,7 @@ def _of_words(words: Sequence[str], read: Read, depth: int) -> Iterator[str]:
         yield own.called
 
 
-def _commands(line: str) -> List[List[str]]:
+def simple_commands(line: str) -> List[List[str]]:
     """Return the simple commands of a line; none where its quotes end on another line."""
     words = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
     words.whitespace_split = True
@@ -98,7 +98,7 @@ def _commands(line: str) -> List[List[str]]:
 def _begun(words: Sequence[str], read: Read, depth: int) -> Iterator[str]:
     """Yield those that a program starts which stands somewhere among the words after a starter and its options."""
     for place, word in enumerate(words):
-        if PurePosixPath(word).name in _SHELLS or launcher_line.read(words[place:]):
+        if PurePosixPath(word).name in SHELLS or launcher_line.read(words[place:]):
             yield from _of_words(words[place:], read, depth)
             return
 

@@ -1,7 +1,7 @@
 """Refuse a script of several ranks that is plainly written for another framework, or starts a group in each of them.
 
 Each rank would train a model of its own, and end with 0 (docs/decisions/0202). One that starts processes of its own in
-each is told so, and may go on (docs/decisions/0223).
+each is told so, and may go on (docs/decisions/0223); so is one whose steps cannot be counted.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import shutil
 from pathlib import Path
 from typing import Optional, Sequence
 
-from trainmaster.wire import torchrun
+from trainmaster.wire import launcher_line, torchrun
+from trainmaster.wire.cleared_environment import not_counted
 from trainmaster.wire.frameworks import FRAMEWORKS, TORCH
 from trainmaster.wire.nested_launch import refuse_nested
 from trainmaster.wire.script_imports import other_frameworks
 from trainmaster.wire.spawning import EACH_STARTS, spawns_always
 
-from trainmaster_trainer.agent import command, main_module, optimizer_steps
+from trainmaster_trainer.agent import command, main_module, optimizer_steps, rank_errors
 from trainmaster_trainer.agent.main_module import BadConfigurationError
 
 _SHEBANG = re.compile(r"#! ?/\S*(/env )?\S*\b(ba|da|z|k)?sh\b")
@@ -51,6 +52,13 @@ def refuse(words: Sequence[str], framework: Optional[str], ranks: int) -> None:
             f"processes would not train one model together; set it to {found[0]}, or import "
             f"{FRAMEWORKS[named].imports[0]} in the script if it does train by {named}"
         )
+
+
+def tell_of_uncounted(words: Sequence[str]) -> None:
+    """Say where these words of a command keep the rank's environment from the programs that they start."""
+    why = "" if launcher_line.is_python(words[0]) else not_counted(words, _shell_script)
+    if why:
+        rank_errors.say(f"trainmaster: {why}")
 
 
 def _tell_of_spawned(entries: Sequence[Path], ranks: int) -> None:

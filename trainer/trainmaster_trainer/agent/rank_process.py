@@ -242,6 +242,8 @@ def _run_plan(plan: TrainingPlan) -> Any:
     if not plan.command:
         raise BadConfigurationError("training has neither a task nor a command")
     foreign_script.refuse(plan.command, plan.framework, int(os.environ["WORLD_SIZE"]))
+    if plan.framework is None and not plan.progress:
+        foreign_script.tell_of_uncounted(plan.command)
     # On a claim of a cluster the folder of checkpoints is the job's own, and nobody has made it.
     with contextlib.suppress(OSError, KeyError):  # a script that needs it says so itself
         Path(os.environ[names.ENV_CHECKPOINTS]).mkdir(parents=True, exist_ok=True)
