@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainmaster.wire import names
+from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 from trainmaster_trainer.agent import agent_settings
 from trainmaster_trainer.agent.attempt_files import Files
+from trainmaster_trainer.agent.status_collector import rank_progress
 
 from tests.trainer.agent.test_settings import COMPLETE
 
@@ -27,3 +29,14 @@ def test_what_is_in_the_way_of_an_attempt_is_removed(tmp_path: Path) -> None:
     assert files.progress(0).is_file()
     assert not [*place.glob("framework-*")]
     assert (tmp_path / "theirs" / "kept").exists()
+
+
+def test_a_start_begins_when_ranks_were_to_run_and_not_when_there_was_a_warm_parent(tmp_path: Path) -> None:
+    files = Files(agent_settings.read({**COMPLETE, names.ENV_SCRATCH: str(tmp_path)}))
+    for waited in (5.0, 0.0):
+        files.begin(1, range(1), b"{}", waited=waited)
+        page = ProgressFile(str(files.progress(0)))
+        page.write(ProgressPage(step=1, updated=1.0))
+        assert rank_progress(files.read_pages(1, 0), {})[0].start_seconds is None
+        page.write(ProgressPage(step=2, updated=1.0, start_seconds=2.0))
+        assert rank_progress(files.read_pages(1, 0), {})[0].start_seconds == 2.0 + waited

@@ -30,6 +30,7 @@ class Files:
         self._pages: Dict[int, ProgressFile] = {}
         self._said: Dict[int, Said] = {}  # what ranks print of their progress
         self._batch_size = settings.plan.global_batch_size
+        self._waited = 0.0
         self._lock = threading.Lock()
 
     @property
@@ -58,12 +59,15 @@ class Files:
         """Return what a rank has imported, for the warm parent to read."""
         return self._home / "imports"
 
-    def begin(self, attempt: int, numbers: range, roster: bytes, start: int = 0) -> None:
-        """Make the files of an attempt anew, or of another `start` of this replica within it."""
+    def begin(self, attempt: int, numbers: range, roster: bytes, start: int = 0, waited: float = 0.0) -> None:
+        """Make the files of an attempt anew, or of another `start` of this replica within it.
+
+        `waited`: for so many seconds its ranks were to run, and could not be started, as there was no warm parent yet.
+        """
         with self._lock:
             for page in self._pages.values():
                 page.close()
-            self._pages, self._said = {}, {}
+            self._pages, self._said, self._waited = {}, {}, waited
             _remove(self._folder)
             self._folder = self._home / f"attempt-{attempt}"
             _remove(self._folder)
@@ -136,7 +140,8 @@ class Files:
             self._said[rank] = said
 
     def _read(self, rank: int, page: ProgressFile) -> ProgressPage:
-        return overlaid(page.read(), self._said.get(rank), self._batch_size)
+        told = overlaid(page.read(), self._said.get(rank), self._batch_size)
+        return told._replace(start_seconds=told.start_seconds + self._waited)
 
 
 def _remove(folder: Path) -> None:

@@ -72,6 +72,7 @@ class WantedAttempt:
     member: Member
     starts: int = 0
     kills_before: int = 0
+    since: float = field(default_factory=time.monotonic)
 
     @property
     def numbers(self) -> range:
@@ -252,8 +253,8 @@ class Ranks(parent.WarmListener):
         wanted.kills_before = evidence.out_of_memory_kills()
         missing = [*wanted.numbers]
         try:
-            start = wanted.member.start or 0
-            self.files.begin(wanted.attempt, wanted.numbers, codec.encode(wanted.roster), start)
+            start, waited = wanted.member.start or 0, time.monotonic() - wanted.since
+            self.files.begin(wanted.attempt, wanted.numbers, codec.encode(wanted.roster), start, waited)
             self._said.expect(wanted.numbers)
             agent_store = self._store.by_agent(bool(self._settings.plan.command) and wanted.roster.world_size == 1)
             while missing:
