@@ -174,6 +174,23 @@ def test_a_script_that_spawns_in_each_rank_is_told_at_its_start(run: Run, tmp_pa
     assert run("python", "train.py")[1] == "on\n"
 
 
+def test_its_processes_that_wait_for_one_another_in_vain_end_the_job_with_that_cause(
+    line: Line, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "from torch.multiprocessing import start_processes\n"
+        "def train(place):\n    raise RuntimeError('The client socket has timed out')\n"
+        "start_processes(train, start_method='fork')"
+    )
+    page = tmp_path / "page"
+    ended = line.run(tmp_path, ("python", "train.py"), **{names.ENV_PROGRESS_FILE: str(page), "WORLD_SIZE": "2"})
+    assert ended.code == names.EXIT_BAD_CONFIGURATION
+    assert ended.errors.splitlines()[-1].startswith(
+        "trainmaster: training.command: each of the 2 ranks starts training"
+    )
+    assert ended.errors.splitlines()[-1].endswith("One has ended with: RuntimeError: The client socket has timed out")
+
+
 def test_a_python_that_obeys_no_variables_is_left_alone_and_told_of(run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text("import sys\nprint([one for one in sys.modules if 'awaited_torch' in one])")
     for option in ("-E", "-I"):

@@ -10,7 +10,7 @@ import contextlib
 import re
 import shutil
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import List, Optional, Sequence
 
 from trainmaster.wire import launcher_line, torchrun
 from trainmaster.wire.cleared_environment import not_counted
@@ -24,6 +24,8 @@ from trainmaster_trainer.agent.main_module import BadConfigurationError
 
 _SHEBANG = re.compile(r"#! ?/\S*(/env )?\S*\b(ba|da|z|k)?sh\b")
 _MOST_BYTES = 100_000
+_IN_VAIN = re.compile(r"timed out|timeout", re.IGNORECASE)
+_spawning: List[int] = []  # the number of ranks, where each starts processes of its own
 
 
 def refuse(words: Sequence[str], framework: Optional[str], ranks: int) -> None:
@@ -68,6 +70,15 @@ def _tell_of_spawned(entries: Sequence[Path], ranks: int) -> None:
             text = path.read_bytes().decode(errors="replace")
             if "multiprocessing" in text and spawns_always(text):
                 optimizer_steps.say_apart(EACH_STARTS.format(ranks))
+                _spawning.append(ranks)
+
+
+def explained(error: BaseException) -> BaseException:
+    """Return the error that stands for one of a spawned process that has waited in vain for others of its group."""
+    if not _spawning or type(error).__name__ != "ProcessRaisedException" or not _IN_VAIN.search(str(error)):
+        return error
+    last = str(error).strip().splitlines()[-1]
+    return BadConfigurationError(f"training.command: {EACH_STARTS.format(_spawning[0])}. One has ended with: {last}")
 
 
 def _shell_script(name: str) -> str:

@@ -224,7 +224,7 @@ def _run_to_the_end(plan: TrainingPlan) -> int:
     try:
         return _exit_code(_run_plan(plan))
     except BaseException as raised:  # noqa: BLE001 whatever it is, it is the rank's last word
-        error = raised
+        error = foreign_script.explained(raised)
     # Outside of the `except`: what fails from here on did not happen while this one was handled.
     if not isinstance(error, SystemExit):
         return _last_words(error)
