@@ -243,10 +243,10 @@ class Accounts(RuleBasedStateMachine):
     def nobody_looks(self, seconds: float) -> None:
         self.stage.now += timedelta(seconds=seconds)
 
-    @rule(step=st.integers(0, 999), save=st.floats(0, 50))
-    def train(self, step: int, save: float) -> None:
+    @rule(step=st.integers(0, 999), save=st.floats(0, 50), start=st.none() | st.floats(0, 50))
+    def train(self, step: int, save: float, start: float | None) -> None:
         self.stage.train(step)
-        saying_of_itself(self.stage, step=step, save_seconds=save)
+        saying_of_itself(self.stage, step=step, save_seconds=save, start_seconds=start)
 
     @rule(step=st.integers(0, 999), resumed=st.none() | st.integers(-1, 2000))
     def a_rank_dies(self, step: int, resumed: int | None) -> None:
