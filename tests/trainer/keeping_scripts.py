@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import lr_scheduler
+from torch.optim import SGD, AdamW, lr_scheduler
 from trainmaster.wire import names
 from trainmaster_trainer import script_progress, session
 from trainmaster_trainer.agent import optimizer_steps
@@ -99,8 +99,8 @@ def zoo(group: Group, until: int, total: int, loader: bool = True) -> Answer:
     parts: list[list[Any]] = [[model.module.scale, *model.module.low.parameters()], [*model.module.inner.parameters()]]
     rest = [one for one in model.parameters() if all(one is not part for part in [*parts[0], *parts[1]])]
     groups: list[Answer] = [{"params": parts[0]}, {"params": rest, "lr": 0.01}]
-    one = torch.optim.AdamW(groups, amsgrad=True, foreach=True)
-    other = torch.optim.SGD(parts[1], lr=torch.tensor(0.001), momentum=0.9, nesterov=True)
+    one = AdamW(groups, amsgrad=True, foreach=True)
+    other = SGD(parts[1], lr=torch.tensor(0.001), momentum=0.9, nesterov=True)
     mine, noise = Loader(group.rank), torch.Generator().manual_seed(group.rank)
     kept: Answer = {
         "model": torch.compile(model, backend="eager"),
@@ -147,7 +147,7 @@ def sharded(group: Group, until: int) -> Answer:
     model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
     for layer in (model[0], model[2], model):
         fully_shard(layer, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    optimizer = AdamW(model.parameters(), lr=0.05)
     state = session.state(model=model, optimizer=optimizer)
     done = state.restore()
     for step in range(done + 1, until + 1):
@@ -169,7 +169,7 @@ def replicated(group: Group, until: int, seconds: float = 0.0, dies: Sequence[in
     """
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3)))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    optimizer = AdamW(model.parameters(), lr=0.05)
     noise, chance = torch.Generator().manual_seed(group.rank), random.Random(group.rank)  # noqa: S311 scripts do
     loader = Loader(group.rank)
     loader.take()
@@ -212,13 +212,14 @@ def _die_at_line(number: int) -> None:
     sys.settrace(look)
 
 
-def line(group: Group, until: int) -> Answer:
-    """Train the model of the task `small_tasks:Line`."""
+def line(group: Group, until: int, adam: bool = False) -> Answer:
+    """Train the model of the task `small_tasks:Line`, by its own optimizer or by another one."""
     model = importlib.import_module("small_tasks").Line().model()  # lies beside, and not in a package, here
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    weights = list(model.parameters())
+    optimizer = AdamW(weights) if adam else SGD(weights, lr=0.01, momentum=0.9)
     state = session.state(model=model, optimizer=optimizer)
     done = state.restore()
-    numbers = torch.cat([one.detach().reshape(-1) for one in model.parameters()]).tolist()
+    numbers = torch.cat([one.detach().reshape(-1) for one in weights]).tolist()
     for step in range(done + 1, until + 1):
         optimizer.zero_grad()
         model(torch.ones(2, 3)).square().mean().backward()
@@ -239,7 +240,7 @@ def forgetful(group: Group) -> None:
     """Train, and never call step()."""
     optimizer_steps.count()
     model = _model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = SGD(model.parameters(), lr=0.01)
     state = session.state(model=model, optimizer=optimizer)
     state.restore()
     for _ in range(3):
@@ -259,7 +260,7 @@ def uneven(group: Group, end: int = 1000) -> None:
 def scored(group: Group, scores: dict[str, float], until: int) -> Any:
     """Report a score after every second step, and keep the state. Return with which code it is ended before the end."""
     model = importlib.import_module("small_tasks").Line().model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
     state = session.state(model=model, optimizer=optimizer)
     try:
         for step in range(state.restore() + 1, until + 1):
@@ -329,7 +330,7 @@ def _go(*steps: int, **objects: Any) -> None:
 
 def _twice() -> None:
     session.state(model=_model())
-    session.state(optimizer=torch.optim.SGD(_model().parameters()))
+    session.state(optimizer=SGD(_model().parameters()))
 
 
 def _restored_twice() -> None:
@@ -343,11 +344,11 @@ def _late() -> None:
     session.state(model=_model()).restore()
 
 
-def _other_objects() -> None:
-    _go(2, model=_model())  # saved, as each second step is
+def _go_on_with(mistake: str, then: dict[str, Any], **first: Any) -> None:
+    _go(2, **first)  # saved, as each second step is
     getattr(session._states[0], "_keeper")._saver.wait()  # noqa: B009
-    _afresh("other objects")
-    _go(model=_model(), more=nn.Linear(1, 1))
+    _afresh(mistake)
+    _go(**then)
 
 
 def _changed_weight(rank: int) -> nn.Module:
@@ -371,7 +372,10 @@ MISTAKES: dict[str, Callable[[int], None]] = {
     "other models": lambda rank: _go(1, model=_model(3 + rank)),
     "other names": lambda rank: _go(1, **{f"model{rank}": _model()}),
     "other weights": lambda rank: _go(2, model=_changed_weight(rank)),
-    "other objects": lambda _: _other_objects(),
+    "other objects": lambda _: _go_on_with("other objects", {"model": _model(), "more": _model()}, model=_model()),
+    "other kind": lambda _: _go_on_with(
+        "other kind", {"more": SGD(_model().parameters())}, more=AdamW(_model().parameters())
+    ),
 }
 
 

@@ -155,6 +155,9 @@ def test_it_begins_with_the_checkpoint_of_a_task_or_a_script(new_job: NewJob) ->
     third = a_script(new_job, "third", resume_from=str(script))
     assert calls(third, 1, 1, LINE, until=9)[0]["done"] == 8
     assert calls(third, 1, 2, LINE, until=9)[0]["done"] == 9, "it goes on from its own"
+    other = a_script(new_job, "other", resume_from=str(script))
+    assert calls(other, 1, 1, LINE, until=9, adam=True)[0]["done"] == 8
+    assert "has no optimizer of this type: that begins anew" in (other.folder / "output-1-0").read_text()
     refused = new_job("fourth", resume_from=str(script)).start(1)
     assert refused.wait() == [78]
     assert "the checkpoint was saved by a script (session.state)" in refused.output()
@@ -304,6 +307,7 @@ SAID = {
     "other names": "rank 0 gave model0, and rank 1 gave model1",
     "other weights": "after step 2, model on rank 0 and on rank 1 are not equal",
     "other objects": "it was given model, more, and this job's checkpoint has model",
+    "other kind": "more is of type SGD, and was of type AdamW when this job's checkpoint was saved",
 }
 
 

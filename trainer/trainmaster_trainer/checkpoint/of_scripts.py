@@ -1,7 +1,7 @@
 """Define how the state of a script (`session.state`) lies in a checkpoint, and check that one can be read.
 
-scalars["session"]    {"ranks": how many saved it, "total": steps or 0, "objects": {name: tree}}; the tree is null where
-                      each rank has its own
+scalars["session"]    {"ranks": how many saved it, "total": steps or 0, "objects": {name: tree}, "kinds": {name: type}};
+                      the tree is null where each rank has its own; kinds are those of optimizers and schedules
 model/<name>          of the module that is called `model`; of all modules, if none is
 <object>/<path>       tensors of other modules and of optimizers
 objects/<name>/...    what is equal on all ranks
@@ -59,6 +59,7 @@ def check_readable(state: State) -> None:
     try:
         ranks = state.scalars[SCRIPT]["ranks"]
         operator.index(state.scalars[SCRIPT]["total"])
+        ", ".join(state.scalars[SCRIPT].get("kinds", {}).values())  # all of them are text
         own = any(tree is None for tree in state.scalars[SCRIPT]["objects"].values())
         for rank in range(min(ranks, MOST_RANKS) if own else 1):
             for tree in trees_of(state, rank).values():

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from trainmaster.wire.manifest import SCRIPT
 
 from trainmaster_trainer.checkpoint import of_scripts, trees
@@ -69,6 +70,13 @@ class ScriptObjects:
     def kinds(self) -> dict[str, str]:
         """Return the type of each object."""
         return {name: type(thing).__name__ for name, thing in self._things.items()}
+
+    @property
+    def _steppers(self) -> dict[str, str]:
+        """Return the type of each optimizer and schedule: one of another type takes such a state, and fails later."""
+        return {
+            name: self.kinds[name] for name, one in self._things.items() if isinstance(one, Optimizer | LRScheduler)
+        }
 
     def copies(self) -> dict[str, dict[str, Tensor]]:
         """Return the tensors of each module and optimizer that all ranks have, or each a part of."""
@@ -179,7 +187,7 @@ class ScriptObjects:
         return {*found}
 
     def _head(self) -> dict[str, Any]:
-        return {"ranks": self._group.world_size, "total": self.total, "objects": {}}
+        return {"ranks": self._group.world_size, "total": self.total, "kinds": self._steppers, "objects": {}}
 
     def _captured(self, name: str, prefix: str = "") -> tuple[trees.Writer, Any]:
         """Return the tensors and the tree of an object: the same again where nothing but tensors' values has changed.
@@ -235,7 +243,17 @@ class ScriptObjects:
                 f"{listed(saved['objects'])}. Give the same again, or begin another job with "
                 "spec.checkpoint.resumeFrom."
             )
+        for name, (was, here) in self._changed(saved).items():
+            raise ConfigurationError(
+                f"session.state: {name} is of type {here}, and was of type {was} when this job's checkpoint was saved. "
+                "Give the same again, or begin another job with spec.checkpoint.resumeFrom."
+            )
         self._load(state, self._things, placed_like)
+
+    def _changed(self, saved: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+        """Return what each optimizer and schedule that is of another type now was and is."""
+        kinds = saved.get("kinds", {})
+        return {name: (kinds[name], here) for name, here in self._steppers.items() if kinds.get(name, here) != here}
 
     def borrow(self, state: State) -> None:
         """Begin with another job's checkpoint: a script's, or a task's model and optimizer.
@@ -245,10 +263,13 @@ class ScriptObjects:
         if SCRIPT not in state.scalars:
             self._borrow_from_task(state)
             return
-        there = [name for name in self._things if name in state.scalars[SCRIPT]["objects"]]
+        saved = state.scalars[SCRIPT]
+        changed = self._changed(saved)
+        there = [name for name in self._things if name in saved["objects"] and name not in changed]
         self._load(state, there, placed_like)
         self.total = 0  # that was the other job's
-        self._tell_anew(name for name in self._things if name not in there)
+        names = (f"{name} of this type" if name in changed else name for name in self._things if name not in there)
+        self._tell_anew(names)
 
     def _borrow_from_task(self, state: State) -> None:
         model, optimizer = self._things.get("model"), self._things.get("optimizer")
