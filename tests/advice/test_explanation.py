@@ -59,6 +59,8 @@ def test_where_a_scripts_progress_comes_from() -> None:
     assert "the optimizer steps that torch takes in its ranks." in said
     assert "Its loss is known if it reports it." in said
     assert "Samples per second need training.globalBatchSize" in said
+    said = told({"type": "AllReduce", "allReduce": {"algorithm": "Ring"}}, model=None, training={"command": command})
+    assert "But spec.strategy.allReduce is for a task; how the processes of a command exchange" in said
     read = {"loss": "loss=([0-9.]+)", "total": "of ([0-9]+)"}
     said = told({"type": "AllReduce"}, model=None, training={"command": command, "progress": read})
     assert "Its loss is read from what it prints." in said

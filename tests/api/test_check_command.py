@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -69,6 +70,23 @@ def test_a_torchrun_that_no_rank_would_carry_out(
     out = capsys.readouterr().out
     assert said in out
     assert ("spec.training.command: " in out) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("training", "heard"),
+    [({"command": ["python", "train.py"]}, False), ({"task": "a:B", "steps": 1, "globalBatchSize": 8}, True)],
+)
+def test_what_only_a_task_hears_of_is_a_note_beside_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], training: dict[str, Any], heard: bool
+) -> None:
+    strategy = {"type": "AllReduce", "allReduce": {"algorithm": "Ring"}}
+    spec = {"strategy": strategy, "training": {**training, "seed": 7}, "workers": {"replicas": 2}}
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({**good_job(), "spec": spec}))
+    assert check([str(file)], "text") == 0
+    out = capsys.readouterr().out
+    for field in ("spec.training.seed", "spec.strategy.allReduce"):
+        assert (f"note: {field}: is for a task; " in out) == (not heard)
 
 
 def test_what_comes_later_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

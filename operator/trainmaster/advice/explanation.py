@@ -8,6 +8,7 @@ from trainmaster.advice.model_facts import GroupFacts, ModelFacts
 from trainmaster.advice.textbook import TEXTBOOK, taxonomy
 from trainmaster.advice.tracker_notes import tracker_notes
 from trainmaster.advice.units import in_bytes, in_numbers
+from trainmaster.api.for_tasks import unheard
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.roles import ReplicaSpec
 from trainmaster.api.supported import not_yet_supported
@@ -58,6 +59,8 @@ def _strategy(job: TrainingJob) -> Iterator[str]:
         yield f"Options: {chosen}."
     for refusal in not_yet_supported(job.spec):
         yield f"But {refusal.field}: {refusal.message}."
+    for field, why in unheard(job.spec):
+        yield f"But {field} {why}."
 
 
 def _batch_norms(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:

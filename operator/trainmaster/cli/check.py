@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.api.document import load, load_file
+from trainmaster.api.for_tasks import unheard
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
 from trainmaster.api.supported import not_yet_supported
@@ -81,7 +82,8 @@ def _as_json(path: str, result: TrainingJob | list[Problem]) -> dict[str, Any]:
 
 def _notes(job: TrainingJob, folder: Path) -> list[dict[str, str]]:
     """Return what is no mistake, but what the user should know before the job runs. `folder` is the file's."""
-    notes = [{"path": field, "message": message} for field, message in not_yet_supported(job.spec)]
+    told = [*not_yet_supported(job.spec), *unheard(job.spec)]
+    notes = [{"path": field, "message": message} for field, message in told]
     if job.spec.checkpoint.storage is None:
         notes.append({"path": "spec.checkpoint.storage", "message": NOT_KEPT})
     notes += _images_without_the_framework(job)

@@ -106,7 +106,8 @@ CLASSES = (
         repeats=2,
         blames_node=True,
         cure="Raise spec.workers.memory (of a server: spec.parameterServers.memory), or use less: a smaller "
-        "spec.training.microBatchSize, more workers, fewer spec.training.dataWorkers or a smaller prefetch.",
+        "spec.training.microBatchSize, more workers, fewer data workers (spec.training.dataWorkers, in a script "
+        "num_workers of its DataLoader) or a smaller prefetch.",
     ),
     FailureClass(
         DEVICE_OUT_OF_MEMORY,
@@ -125,10 +126,10 @@ CLASSES = (
         costs=True,
         repeats=2,
         blames_node=True,
-        cure="The evidence names the signal. Killed: raise spec.workers.memory, or set fewer spec.training.dataWorkers "
-        "or a smaller prefetch. Bus error: /dev/shm is full, which on a cluster is memory of the pod, too "
-        "(spec.workers.memory). Segmentation fault: it happened in a library of the dataset's, and dataWorkers: 0 "
-        "shows where.",
+        cure="The evidence names the signal. Killed: raise spec.workers.memory, or have fewer data workers "
+        "(spec.training.dataWorkers, in a script num_workers of its DataLoader) or a smaller prefetch. Bus error: "
+        "/dev/shm is full, which on a cluster is memory of the pod, too (spec.workers.memory). Segmentation fault: it "
+        "happened in a library of the dataset's, and no data workers (0) show where.",
     ),
     FailureClass(
         OUT_OF_STORAGE,
