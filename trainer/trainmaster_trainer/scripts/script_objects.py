@@ -31,6 +31,7 @@ from trainmaster_trainer.checkpoint.soundness import allowed_in
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State, dtype_name
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.scripts import plain_values
 from trainmaster_trainer.scripts.generators import OwnGenerators, with_state_dict
 from trainmaster_trainer.scripts.signs import Captured, sign_of
 from trainmaster_trainer.scripts.unkept import SteppingOptimizers
@@ -130,9 +131,16 @@ class ScriptObjects:
         return kept
 
     def _add_others(self, tensors: dict[str, Tensor], table: dict[str, Any]) -> set[str]:
-        """Add the objects that are neither modules nor optimizers. Return the names of tensors that others lack."""
+        """Add the objects that are neither modules nor optimizers. Return the names of tensors that others lack.
+
+        Raises:
+            ConfigurationError: an optimizer in the table has not the same plain values on all ranks.
+        """
         others = {name: self._captured(name) for name in self._things if name not in self._split}
-        told = self._group.gather({name: _digest(writer, tree) for name, (writer, tree) in others.items()})
+        optimizers = {name: tree for name, tree in table.items() if isinstance(self._things[name], Optimizer)}
+        digests = {name: plain_values.digest_of(tree) for name, tree in optimizers.items()}
+        told = self._group.gather(digests | {name: _digest(*captured) for name, captured in others.items()})
+        plain_values.check_equal(optimizers, told, self._group)
         own: set[str] = set()
         trees_here: dict[str, Any] = {}
         for name, (writer, tree) in others.items():
