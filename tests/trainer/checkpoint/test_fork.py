@@ -1,6 +1,7 @@
 """A job that begins with another one's checkpoint (`resumeFrom`): what becomes of that job then is all the same."""
 
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from trainmaster.cli.audit import audit
 from trainmaster.wire import names
 
 from tests.trainer.crew import Crew
-from tests.trainer.ranks import Job, NewJob, Options, Running
+from tests.trainer.ranks import PATIENCE, Job, NewJob, Options, Running
 
 SLOW: Options = {"seconds": 0.02}
 CREWS = {"Gossip": (2, 0), "ParameterServer": (1, 1)}  # workers and servers
@@ -29,6 +30,15 @@ def end(running: Running | Crew) -> None:
         running.finish()
     else:
         assert running.wait() == [0, 0], running.output()
+
+
+def reach(job: Job, running: Running | Crew) -> None:
+    """Return when ten steps are done and the step that it began with is saved, which is done beside the steps."""
+    running.reach(10)
+    deadline = time.monotonic() + PATIENCE
+    while not (job.checkpoints() / "step-00000004" / "manifest.json").exists():
+        assert time.monotonic() < deadline, running.output()
+        time.sleep(0.002)
 
 
 def kill(running: Running | Crew) -> None:
@@ -57,7 +67,7 @@ def test_a_restart_goes_on_from_the_same_step(new_job: NewJob, first: Job, strat
     plan: Options = {"steps": 40, "checkpoint_every": 1000, "arguments": SLOW, "strategy": strategy}
     job = new_job("fork", resume_from=str(first.checkpoints()), **plan)
     running = start(job, 1)
-    running.reach(10)
+    reach(job, running)
     kill(running)
     assert job.manifest(4)["attempt"] == 1, "its own, long before the first that is due"
     if is_gone:
@@ -73,7 +83,7 @@ def test_a_restart_that_finds_none_of_its_own_begins_anew(new_job: NewJob, first
     """Whatever was done after the first job's older checkpoint leaves no trace."""
     job = new_job("fork", resume_from=str(first.checkpoints()), steps=40, checkpoint_every=1000, arguments=SLOW)
     running = start(job, 1)
-    running.reach(10)
+    reach(job, running)
     kill(running)
     shutil.rmtree(job.checkpoints() / "step-00000004")
     first.but(steps=30).run(1, attempt=2)
@@ -97,7 +107,7 @@ def test_memory_that_is_newer_brings_the_lines_that_belong_to_it(new_job: NewJob
     plan: Options = {"steps": 40, "checkpoint_every": 1000, "arguments": SLOW, "memory_every": 1}
     job = replace(new_job("fork", resume_from=str(first.checkpoints()), **plan), memory=True)
     running = start(job, 1)
-    running.reach(10)
+    reach(job, running)
     kill(running)
     shutil.rmtree(job.checkpoints() / "step-00000004")
     shutil.rmtree(first.folder)
