@@ -36,7 +36,7 @@ def train(member: IndependentMember) -> int:
 
 def _train_on(peer: Peer, checkpoint_writer: CheckpointWriter) -> int:
     member = peer.member
-    if _is_first(peer) and not peer.sample_counters.samples:
+    if _is_first(peer) and member.settings.attempt == 1:  # the others may be some steps ahead of it already
         peer.trial.check()
     checkpoint_writer.begin()
     while peer.sample_counters.samples < peer.goal and not peer.closed:

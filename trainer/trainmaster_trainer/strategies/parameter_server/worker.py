@@ -101,7 +101,8 @@ class Worker:
         if order.name == "ticket" and not self._begun:
             progress.start(values["complete"], values["saved"])
             self._check_servers()
-            if not values["complete"] and self._member.rank == min(self._member.directory.workers):
+            is_first = self._member.rank == min(self._member.directory.workers)
+            if is_first and self._member.settings.attempt == 1:  # the others may be some steps ahead of it already
                 Evaluator(self._member.settings, self._member.task, self._member.device).check()
             self._pull(with_buffers=True)
             self._begun = True
