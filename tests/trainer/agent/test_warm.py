@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from trainmaster.wire import names
 from trainmaster.wire.agent_states import AgentState
-from trainmaster_trainer.agent import parent_watch, process
+from trainmaster_trainer.agent import parent_watch, process, stacks
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.reactor import Reactor
 
@@ -28,6 +28,13 @@ def parent_of(agent_pid: int) -> int:
     """The warm parent that an agent has started."""
     (child,) = Path(f"/proc/{agent_pid}/task/{agent_pid}/children").read_text().split()
     return int(child)
+
+
+def stop_when_idle(parent: int) -> None:
+    """Stop it when it waits for requests: by then it has told the agent of each rank that it has started."""
+    while stacks.state(parent) != "S":
+        time.sleep(0.002)
+    os.kill(parent, signal.SIGSTOP)
 
 
 def own(folder: Path, torch: str = "raise ModuleNotFoundError('no torch in this image')") -> dict[str, str]:
@@ -85,7 +92,7 @@ def test_a_rank_that_is_killed_is_told_of_at_once(
     intake.run(1, [(W0, 2)])
     victim, survivor = (said["pid"] for said in sorted(witness.wait(2, what="begin"), key=lambda said: -said["rank"]))
     parent = parent_of(one.pid)
-    os.kill(parent, signal.SIGSTOP)
+    stop_when_idle(parent)
     os.kill(victim, signal.SIGKILL)
     (heartbeat,) = intake.wait_state(AgentState.FAILED, 1, W0)
     assert heartbeat.exit is not None
@@ -161,8 +168,8 @@ def test_a_parent_that_is_stopped_is_given_up(
     else:
         intake.run(1, [(W0, 1)])
         (said,) = witness.wait(what="begin")
-        for pid, number in ((parent, signal.SIGSTOP), (said["pid"], signal.SIGKILL)):
-            os.kill(pid, number)
+        stop_when_idle(parent)
+        os.kill(said["pid"], signal.SIGKILL)
         intake.wait_state(AgentState.FAILED, 1, W0)
         intake.run(2, [(W0, 1)])
         witness.wait(2, what="begin")
