@@ -1,6 +1,7 @@
 """`resumeFrom` another job whose checkpoints are in an object store: by its name, by its URL, and what cannot be."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +65,7 @@ def refusal(job: Job) -> str:
 
 def test_it_is_found_by_its_name_and_the_run_that_saved_last_counts(shop: Shop) -> None:
     shop.job("yesterday-0a1b2c3d", steps=4).run(1)
+    time.sleep(1.1)  # a store tells when an object was written in whole seconds
     shop.job("yesterday-99999999", steps=2).run(2)
     shop.job("yesterday-evening-0a1b2c3d", steps=5).run(1)  # another job, whose name begins alike
     today = shop.job("today-11111111", resume_job="yesterday").run(2)
