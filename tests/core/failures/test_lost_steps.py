@@ -6,10 +6,11 @@ import dataclasses
 
 from trainmaster.api.job_states import Phase
 from trainmaster.api.status import Goodput, RestartRecord
+from trainmaster.core.failures.lost_steps import shared
 from trainmaster.core.report.story import story
 from trainmaster.wire import messages
 
-from tests.builders import a_death
+from tests.builders import NOON, a_death
 from tests.core.stage import Stage, a_running_group, a_stage
 
 SCRIPT = {"command": ["python", "train.py"]}
@@ -79,6 +80,12 @@ def test_a_rank_that_was_asked_to_end_has_taken_steps_after_the_last_one_that_it
     stage.rank_dies("worker-1", a_death(step=120)).wait(2)
     telling(again(stage), step=131, resumed_step=130)
     assert (line(stage).step, line(stage).steps_lost) == (130, 0)
+
+
+def test_of_a_replica_that_had_told_less_than_it_kept_the_line_has_the_step_that_was_kept() -> None:
+    """Its survivor told step 17 before it was lost, beside a newer checkpoint: none was lost, by that."""
+    (found,) = shared((RestartRecord(attempt=1, time=NOON, step=17, steps_lost=0),), [0], 24)
+    assert (found.step, found.steps_lost) == (24, 0)
 
 
 def test_a_failure_before_the_script_tells_a_step_is_part_of_the_same_cost() -> None:

@@ -50,6 +50,8 @@ def shared(lines: Lines, places: Collection[int], resumed_step: int | None) -> L
         lost = 0 if line.steps_lost == 0 and line.step <= furthest else max(0, line.step - resumed_step)
         if line.steps_lost != lost:
             found[place] = went_on(line, lost, resumed_step)
+        elif line.step < resumed_step:  # the rank that was lost had told less than it had kept
+            found[place] = dataclasses.replace(line, step=resumed_step)
         furthest = max(furthest, line.step)
     return tuple(found)
 
