@@ -131,6 +131,15 @@ class Crew:
             **self.job.variables,
         }
 
+    def start_and_wait(self, *workers: int) -> Crew:
+        """Start workers while no server is there; return when each asks for one: every call in vain writes its page."""
+        self.start(*workers)
+        for rank in workers:
+            for _ in range(2):
+                moment = self.page(rank).updated
+                self.until(lambda rank=rank, moment=moment: self.page(rank).updated > moment)  # type: ignore[misc]
+        return self
+
     def kill(self, rank: int) -> None:
         """SIGKILL."""
         os.kill(self.pids[rank], signal.SIGKILL)
@@ -203,6 +212,10 @@ class Crew:
     def reach(self, step: int, rank: int = 0) -> None:
         """Return when a member has seen this step: the page has no bell, so it is looked at."""
         self.until(lambda: self.step(rank) >= step)
+
+    def stands(self, step: int) -> None:
+        """Return when member 0 has heard of a checkpoint of this step or a later one: it is saved beside the steps."""
+        self.until(lambda: self.page(0).checkpoint_step >= step)
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Return when something holds."""

@@ -22,11 +22,13 @@ class RealMembers:
         self._started: set[str] = set()
 
     async def start(self, *slots: str) -> None:
-        """Start processes."""
+        """Start processes; workers are there before the first step, or one would go on from where another is."""
+        first = [SLOTS.index(slot) for slot in slots if slot not in self._started]
+        self._crew.start_and_wait(*(rank for rank in first if rank < len(WORKERS)))
         for rank in map(SLOTS.index, slots):
-            if SLOTS[rank] in self._started:
+            if rank not in first:
                 self._crew.again(rank)
-            else:
+            elif rank >= len(WORKERS):
                 self._crew.start(rank)
         self._started |= {*slots}
 

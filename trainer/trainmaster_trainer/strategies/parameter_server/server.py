@@ -75,6 +75,11 @@ class Server:
         self._generation = 0
         self._ready = threading.Event()
         self._complete = 0  # the last step that all servers have, as server 0 and workers say
+        self._is_set_back = True  # it goes on from another step than it had, at its start too
+        self._begun, self._begun_told = (
+            (0, 0),
+            0,
+        )  # how often it was set back with the step it went on from; what is told
         self._cut: Message | None = None
         self._note: Any = None  # what server 0 knows of evaluations, for its successor
         self._shapes = whole.state().model_shapes()
@@ -141,13 +146,17 @@ class Server:
         A server trains from when server 0 lets it answer. From which step it goes on is told again when all were set
         back to a checkpoint: what had been trained beyond that is lost.
         """
-        progress, step = self._member.progress, self._complete
+        progress = self._member.progress
         if not self._ready.is_set():
             progress.enter("load")
             return GOING_SECONDS
-        if progress.phase == "load" or step < progress.step:
-            progress.start(step, 0)
-        progress.step = step
+        times, first = self._begun
+        if times != self._begun_told:
+            self._begun_told = times
+            progress.start(first, 0)
+        elif progress.phase == "load":
+            progress.enter("train")
+        progress.step = max(first, self._complete)  # it may be set back at this moment
         progress.write()
         return PAGE_SECONDS
 
@@ -301,6 +310,8 @@ class Server:
     def _go(self, _caller: Caller, request: Message) -> Message:
         self._generation = request.values["generation"]
         self._complete = int(request.values.get("complete", self.own.newest))  # an older server 0 does not say
+        if self._is_set_back:  # workers push at once: who looks later finds another step
+            self._is_set_back, self._begun = False, (self._begun[0] + 1, self._complete)
         self._ready.set()
         return Message("ok")
 
@@ -322,6 +333,7 @@ class Server:
 
     def _forget(self) -> None:
         self._ready.clear()
+        self._is_set_back = True
         self._copied_by = None  # what the neighbour has is of another past
 
     def _make_cut(self, _caller: Caller, _request: Message) -> Message:
