@@ -65,7 +65,8 @@ def train_with(settings: Settings, group: Group, progress: Progress, task: Task,
         # The attempt before died over it, there was none, or a pod that had it is gone.
         urgent = not resumed.begins and evaluations.due(last) and training.evaluate(last)
         if urgent or resumed.is_borrowed or resumed.some_lack or saver.missed(resumed.durable_step, last):
-            training.save(last, urgent=urgent)
+            # Who lacks it would not get it from a later step: it may hold the best model.
+            training.save(last, urgent=urgent or resumed.some_lack)
         for step in range(last + 1, plan.steps + 1):
             if evaluations.stopped:
                 break
