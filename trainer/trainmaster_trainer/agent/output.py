@@ -183,7 +183,12 @@ class Output:
         self._write(self._stderr, f"{start}trainmaster agent: {text}\n".encode(errors="replace"))
 
     def _write(self, target: int, data: bytes) -> None:
-        if self._lost_lines and self._writable(target, 0):
+        if self._lost_lines:
+            # One look for both: what comes after a loss is written when the loss is told, or is lost too.
+            if not self._writable(target, 0 if self._stalled else self._patience):
+                self._stalled = True
+                self._lost_lines += data.count(b"\n")
+                return
             lost, self._lost_lines = self._lost_lines, 0
             self._write(target, f"trainmaster agent: {lost} lines lost, nobody read this output\n".encode())
         for start in range(0, len(data), _AT_ONCE):

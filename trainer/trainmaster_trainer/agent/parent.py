@@ -197,6 +197,8 @@ class Parent:
         for message, _ in received:
             self._pulse.heard(message)
             self._handle(message)
+        if received and channel is self._channel:  # that it has gone may be known too, and comes before other news
+            self._read(channel)
 
     def _handle(self, message: Dict[str, Any]) -> None:
         if "ready" in message:

@@ -106,6 +106,7 @@ class Ranks(parent.WarmListener):
         search = printed_figures.Search(settings.plan.progress, output.say)
         self._said = printed_figures.Reader(search, reactor, self._take_output, self.files.note_said)
         self._kill_timer: Optional[Timer] = None
+        self._by_hand = False  # the stop that goes on is somebody's Ctrl-C
 
     def open(self) -> None:
         """Connect to the warm parent, or start one."""
@@ -161,15 +162,16 @@ class Ranks(parent.WarmListener):
                 self._emit(supervise.RankEnded(wanted.attempt, number, signal="SIGTERM", ours=True))
             return
         self._cancel_kill()
+        # On a laptop a script that minds only Ctrl-C gets what Ctrl-C gives, and can save in `except
+        # KeyboardInterrupt`.
+        self._by_hand = for_good and self._settings.parent_pid is not None and bool(self._settings.plan.command)
         for rank in self._live.values():
             rank.signalled = rank.signalled or time.time()
             if grace_seconds > 0:
                 # SIGTERM goes to the rank, but not to its helpers, which it needs to save; below a shell, to the
-                # program. On a laptop a script that minds only Ctrl-C gets what Ctrl-C gives, and can save in `except
-                # KeyboardInterrupt`.
-                by_hand = for_good and self._settings.parent_pid is not None and bool(self._settings.plan.command)
+                # program.
                 if rank.pid is not None:
-                    process.ask_to_end(rank.pid, interrupt=by_hand)
+                    process.ask_to_end(rank.pid, interrupt=self._by_hand)
             else:
                 _signal(rank, signal.SIGKILL)
         if grace_seconds > 0:
@@ -210,7 +212,9 @@ class Ranks(parent.WarmListener):
         if rank is not None:
             rank.pid = pid
             self._listeners.drop(rank.number)
-            if rank.signalled is not None:
+            if rank.signalled is not None and self._kill_timer is not None:  # within its grace
+                process.ask_to_end(pid, interrupt=self._by_hand)
+            elif rank.signalled is not None:
                 _signal(rank, signal.SIGKILL)
         elif not self._store.started(identity, pid):
             process.kill_group(pid, signal.SIGKILL)  # nobody wants it any more

@@ -190,7 +190,8 @@ class WarmParent:
         with contextlib.suppress(BlockingIOError):
             while self._wake.recv(4096):
                 pass
-        for end in self._children.reap():
+        # The kernel gives them in the order of their starts. A death by SIGKILL is never another one's consequence.
+        for end in sorted(self._children.reap(), key=lambda end: end.signal != "SIGKILL"):
             work = self._work.pop(end.pid)
             if work.client in self._clients:
                 known = {"code": end.code, "signal": end.signal, "left_running": end.left_running}
