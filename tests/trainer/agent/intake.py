@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import http.server
 import secrets
+import socket
 import socketserver
 import threading
 import time
@@ -81,6 +82,10 @@ class Intake:
             self.changed.notify_all()
         self._server.shutdown()
         self._server.server_close()
+        # Bound and not listening: connections are refused, and nobody else gets the port until it is served again.
+        self._kept = socket.socket()
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._kept.bind(("127.0.0.1", self.port))
 
     def answer(self, authorization: str, body: bytes) -> tuple[int, bytes]:
         """Take a heartbeat."""

@@ -119,7 +119,12 @@ def test_nobody_begins_before_the_companion_accepts_connections() -> None:
         port = kept.getsockname()[1]
         with pytest.raises(companions.CompanionError, match=f"the tracker at 127.0.0.1 port {port} has not answered"):
             companions.wait_for("the tracker", "127.0.0.1", port, 0.2)
-        late = threading.Timer(0.3, kept.listen)
-        late.start()
+        begun = threading.Event()
+
+        def begin() -> None:
+            begun.set()
+            kept.listen()
+
+        threading.Timer(0.3, begin).start()
         companions.wait_for("the tracker", "127.0.0.1", port)
-        assert late.finished.is_set()
+        assert begun.is_set()

@@ -315,7 +315,7 @@ def test_sigterm_to_the_agent(agent: MakeAgent, intake: Intake, witness: Witness
     os.kill(one.pid, signal.SIGTERM)
     witness.wait(what="saved")
     assert one.wait() == names.EXIT_TERMINATED
-    assert intake.newest[W0].state == AgentState.LEAVING
+    intake.wait_state(AgentState.LEAVING, 1, W0)
 
 
 def test_sigterm_to_the_agent_and_a_rank_that_will_not_end(agent: MakeAgent, intake: Intake, witness: Witness) -> None:

@@ -123,9 +123,10 @@ def test_below_a_shell_the_culprit_is_named_and_without_stacks_nobody_for_sure(t
         for rank in range(2)
     ]
     try:
-        for number, rank in enumerate(ranks):
+        for rank in ranks:
             assert rank.stdout is not None
             assert rank.stdout.readline() == b"ready\n"
+        for number in range(2):
             progress = ProgressFile(str(files.progress(number)))
             for step in range(3):
                 reactor.after(0.3 * step, partial(progress.write, page(step=step)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 
 from trainmaster_trainer.agent.rendezvous import Offer
@@ -13,6 +14,7 @@ def reached(port: int, listeners: list[socket.socket]) -> list[int]:
     """Which of these sockets a connection to `port` comes to."""
     found = []
     with socket.create_connection(("127.0.0.1", port), timeout=60):
+        select.select(listeners, [], [], 60)  # whoever has it may hear of it a moment later
         for number, listener in enumerate(listeners):
             listener.setblocking(False)
             try:

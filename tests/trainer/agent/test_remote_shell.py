@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from trainmaster_trainer.agent import remote_shell
 
+from tests.ports import free_port
+
 _PROGRAM = [sys.executable, "-I", str(Path(remote_shell.__file__))]
 
 
@@ -34,8 +36,7 @@ class Door:
 @pytest.fixture
 def door(tmp_path: Path) -> Iterator[Door]:
     """A worker that begins to serve; its port is known before."""
-    with socket.create_server(("127.0.0.1", 0)) as kept:
-        port = kept.getsockname()[1]
+    port = free_port()
     (tmp_path / "served").write_text("key")
     (tmp_path / "hosts").write_text(json.dumps({"worker-0": ["127.0.0.1", 1], "worker-1": ["127.0.0.1", port]}))
     process = subprocess.Popen([*_PROGRAM, "serve", "127.0.0.1", str(port), str(tmp_path / "served")])

@@ -103,7 +103,7 @@ def test_orders_that_another_line_has_overtaken_are_dropped(reporting: Reporting
     reporting.take(new.version)
     release.set()
     reporting.reporter.report_now()  # the same line again: its first answer has been dealt with
-    intake.wait(lambda: sum(not heartbeat.hold for _, heartbeat in intake.heartbeats) == 2, "the next report")
+    intake.wait(lambda: sum(not heartbeat.hold for _, heartbeat in intake.heartbeats) >= 2, "the next report")
     assert reporting.orders.empty(), "the old orders have been delivered after the new ones"
 
 
@@ -144,7 +144,7 @@ def test_an_operator_that_does_not_hold_is_not_flooded(reporting: Reporting, int
     intake.orders[KEY] = Orders(Verb.WAIT, 0, "", hold_seconds=2.0)
     intake.hold_seconds = 0.0
     reporting.reporter.start()
-    intake.wait(lambda: len(intake.heartbeats) == 5, "five heartbeats")
+    intake.wait(lambda: len(intake.heartbeats) >= 5, "five heartbeats")
     first, last = intake.heartbeats[1][0], intake.heartbeats[4][0]
     assert last - first > 0.5
 
@@ -217,7 +217,7 @@ def test_an_operator_that_goes_and_comes_back(reporting: Reporting, intake: Inta
     assert "away" in away
     back = Intake(port=intake.port, token=intake.token)
     try:
-        back.wait(lambda: len(back.heartbeats) > 1, "heartbeats again", 10)
+        back.wait(lambda: len(back.heartbeats) > 1, "heartbeats again")
         while (line := reporting.log.get(timeout=200)) != "the operator is back":
             assert "away" in line
         assert reporting.log.empty()

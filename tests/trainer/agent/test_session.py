@@ -175,12 +175,12 @@ def test_threads_and_handlers_of_signals_may_report(tmp_path: Path) -> None:
     text = (
         "import signal, threading\n"
         "signal.signal(signal.SIGALRM, lambda *_: report(interrupted=1))\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n"
         "done = threading.Event()\n"
         "def beside(name):\n    while not done.is_set():\n        report(**{name: 1.0})\n"
         "sys.setswitchinterval(1e-5)\n"
         "threads = [threading.Thread(target=beside, args=(name,)) for name in 'ab']\n"
         "report(step=1, loss=1.0)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n"
         "for thread in threads:\n    thread.start()\n"
         "for step in range(2, 600):\n    report(step=step, loss=step)\n"
         "signal.setitimer(signal.ITIMER_REAL, 0)\n"

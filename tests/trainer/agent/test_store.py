@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 from trainmaster.wire.agent_states import AgentState
+from trainmaster_trainer.agent import process
 
 from tests.trainer.agent.conftest import MakeAgent
 from tests.trainer.agent.intake import Intake
@@ -34,8 +36,9 @@ def train(agent: MakeAgent, intake: Intake) -> tuple[AgentProcess, int, int]:
     one = agent("python", "SCRIPTS/ddp.py", "100000", "0.01", ranks=2)  # who is alone opens its own store
     intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 2)])
-    (first,) = wait_for_stores(1)
-    (second,) = wait_for_stores(2) - {first}
+    first, second = sorted(
+        wait_for_stores(2), key=lambda pid: int(process.stat(pid)[19])
+    )  # in the order of their starts
     return one, first, second
 
 
@@ -54,6 +57,8 @@ def test_a_store_that_dies_before_its_time_is_replaced(agent: MakeAgent, intake:
     _, _, second = train(agent, intake)
     os.kill(second, signal.SIGKILL)
     assert wait_gone(second)
+    while Path(f"/proc/{second}").exists():  # its parent tells of deaths in the order in which it has seen them
+        time.sleep(0.01)
     said, _ = witness.wait(2, what="step")
     os.kill(said["pid"], signal.SIGKILL)
     intake.wait_state(AgentState.FAILED, 1, W0)

@@ -30,11 +30,11 @@ def parent_of(agent_pid: int) -> int:
     return int(child)
 
 
-def stop_when_idle(parent: int) -> None:
-    """Stop it when it waits for requests: by then it has told the agent of each rank that it has started."""
+def signal_when_idle(parent: int, number: int) -> None:
+    """Signal it when it waits for requests: by then it has told the agent of each rank that it has started."""
     while stacks.state(parent) != "S":
         time.sleep(0.002)
-    os.kill(parent, signal.SIGSTOP)
+    os.kill(parent, number)
 
 
 def own(folder: Path, torch: str = "raise ModuleNotFoundError('no torch in this image')") -> dict[str, str]:
@@ -67,7 +67,7 @@ def test_an_own_parent_that_is_killed(
     intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (said,) = witness.wait(what="begin")
-    os.kill(parent_of(one.pid), signal.SIGKILL)
+    signal_when_idle(parent_of(one.pid), signal.SIGKILL)
     (heartbeat,) = intake.wait_state(AgentState.FAILED, 1, W0)
     assert heartbeat.exit is not None
     assert heartbeat.exit.error is not None
@@ -92,15 +92,15 @@ def test_a_rank_that_is_killed_is_told_of_at_once(
     intake.run(1, [(W0, 2)])
     victim, survivor = (said["pid"] for said in sorted(witness.wait(2, what="begin"), key=lambda said: -said["rank"]))
     parent = parent_of(one.pid)
-    stop_when_idle(parent)
+    signal_when_idle(parent, signal.SIGSTOP)
     os.kill(victim, signal.SIGKILL)
     (heartbeat,) = intake.wait_state(AgentState.FAILED, 1, W0)
     assert heartbeat.exit is not None
     assert (heartbeat.exit.rank, heartbeat.exit.signal, heartbeat.exit.error) == (1, "SIGKILL", None)
-    while process.end_of(survivor) is None:
+    while process.end_of(survivor) is None and Path(f"/proc/{survivor}").exists():
         time.sleep(0.01)
     intake.run(2, [(W0, 2)])
-    os.kill(parent, signal.SIGCONT)
+    process.kill(parent, signal.SIGCONT)  # the agent may have given it up
     witness.wait(4, what="begin")
     (heartbeat,) = intake.wait_state(AgentState.RUNNING, 2, W0)
     assert heartbeat.exit is not None
@@ -168,7 +168,7 @@ def test_a_parent_that_is_stopped_is_given_up(
     else:
         intake.run(1, [(W0, 1)])
         (said,) = witness.wait(what="begin")
-        stop_when_idle(parent)
+        signal_when_idle(parent, signal.SIGSTOP)
         os.kill(said["pid"], signal.SIGKILL)
         intake.wait_state(AgentState.FAILED, 1, W0)
         intake.run(2, [(W0, 1)])
@@ -239,12 +239,13 @@ def test_a_parent_that_owes_something_is_given_up(monkeypatch: pytest.MonkeyPatc
 def test_a_parent_killed_before_it_is_ready_costs_no_attempt(
     agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path
 ) -> None:
-    slow = "import time; time.sleep(1)"
+    slow = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}):\n    time.sleep(0.01)"
     one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path, torch=slow))
     intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     intake.wait_state(AgentState.RUNNING, 1, W0)
     os.kill(parent_of(one.pid), signal.SIGKILL)
+    (tmp_path / "go").touch()
     witness.wait(what="begin")
     (heartbeat,) = intake.wait_state(AgentState.RUNNING, 1, W0)
     assert heartbeat.exit is None
