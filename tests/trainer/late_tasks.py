@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from tests.trainer.small_tasks import Counted, Line
+    from tests.trainer.small_tasks import Counted, Line, Struck
 else:  # a user's module, beside this one
-    from small_tasks import Counted, Line
+    from small_tasks import Counted, Line, Struck
+
+
+class StruckThenStill(Struck):
+    """It rests in the step after the blow, so that who kills it does so before a loss has told of it."""
+
+    @override
+    def _strike(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        before = self.marker.exists()
+        super()._strike(optimizer)
+        if self.marker.exists() and not before:
+            self.seconds = 1000.0
 
 
 class WithThaw(Line):

@@ -144,7 +144,7 @@ class Breaking(Measured):
         super().__init__()
         self.step, self.calls = step, 0
         self.breaks = not alone or int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
-        rank_report.LAST_WORDS = timedelta(seconds=patience)
+        rank_report.LAST_WORDS = timedelta(seconds=patience if self.breaks else max(patience, 5.0))
 
     @override
     def loss(self, outputs: Any, targets: Any) -> Tensor:

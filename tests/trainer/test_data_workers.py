@@ -108,11 +108,15 @@ def started(job: Job, world: int = 1) -> Running:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_data_workers_end_with_their_rank_and_leave_nothing(new_job: NewJob, number: int) -> None:
-    job = new_job("j" * 80, **ODD, arguments={"seconds": 0.02})  # a name that sockets have no room for
+    # A name that sockets have no room for, and steps that do not end before they are told to.
+    job = new_job("j" * 80, **{**ODD, "steps": 4000}, arguments={"seconds": 0.02})
     running = started(job, world=2)
     found = readers(running.pids)
     assert len([*job.folder.glob("pymp-*")]) == 2  # where the agent deletes them, whatever ends the rank
     assert sorted(found.values()) == ["tm-data-0", "tm-data-0", "tm-data-1", "tm-data-1"]
+    if number == signal.SIGKILL:
+        for pid in running.pids:
+            os.kill(pid, signal.SIGSTOP)  # else one may see the other's end before its own comes
     for pid in running.pids:
         os.kill(pid, number)
     assert set(running.wait()) == {-signal.SIGKILL if number == signal.SIGKILL else 143}, running.output()

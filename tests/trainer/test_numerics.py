@@ -193,12 +193,12 @@ def test_steps_whose_gradients_overflow_are_not_taken(new_job: NewJob, strategy:
     assert losses[-1] < 0.9 * untrained[-1]
 
 
-@pytest.mark.parametrize(("strategy", "world"), [("AllReduce", 2), ("FullySharded", 2), ("Pipeline", 2)])
-def test_the_loss_scale_outlives_a_death(new_job: NewJob, strategy: str, world: int) -> None:
-    plan = {**LOUD, "arguments": {"seconds": 0.02}}  # so that the kill comes before the end
-    whole = new_job("whole", strategy=strategy, **plan).run(world)
-    job = new_job("killed", strategy=strategy, **plan)
-    first = job.start(world)
+@pytest.mark.parametrize(("strategy", "seconds"), [("AllReduce", 0.4), ("FullySharded", 0.4), ("Pipeline", 0.05)])
+def test_the_loss_scale_outlives_a_death(new_job: NewJob, strategy: str, seconds: float) -> None:
+    world = 2
+    whole = new_job("whole", strategy=strategy, **LOUD).run(world)
+    job = new_job("killed", strategy=strategy, **LOUD)
+    first = job.but(arguments={"seconds": seconds}).start(world)  # so that the kill comes before the end
     first.reach(4)
     first.kill()
     assert not (job.checkpoints() / "result.json").exists()

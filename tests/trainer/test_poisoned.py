@@ -1,6 +1,7 @@
 """Numbers that are none: what they leave in the weights is found before it is kept, and nothing else is given up."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from trainmaster_trainer.rank_report import loss_to_tell
 from trainmaster_trainer.strategies import find_strategy
 
 from tests.trainer.crew import Crew
-from tests.trainer.ranks import Job, NewJob, Options, alone
+from tests.trainer.ranks import PATIENCE, Job, NewJob, Options, alone
 from tests.trainer.small_tasks import LineWithRunningMeans
 
 LAST: Options = {"task": "small_tasks:Rooted", "steps": 1}  # whose only loss is finite
@@ -131,10 +132,14 @@ def test_nor_in_private_folders(new_job: NewJob, tmp_path: Path) -> None:
 
 def test_a_snapshot_in_memory_that_is_not_finite_is_not_gone_on_from(new_job: NewJob, tmp_path: Path) -> None:
     """The process is killed before anybody has seen a loss of it: the state after step 3 is what memory has."""
-    job = struck(new_job, tmp_path, "AllReduce", step=3, seconds=0.2)
-    job = replace(job.but(checkpoint_every=2, memory_every=3, steps=8), memory=True)
+    job = struck(new_job, tmp_path, "AllReduce", step=3)
+    job = replace(job.but(task="late_tasks:StruckThenStill", checkpoint_every=2, memory_every=3, steps=8), memory=True)
     running = job.start(1)
     running.reach(3)
+    deadline = time.monotonic() + PATIENCE
+    while not (job.checkpoints() / "step-00000002").exists():  # it is saved beside the steps
+        assert time.monotonic() < deadline, running.output()
+        time.sleep(0.01)
     running.kill()
     job.run(1, attempt=2)
     assert "The snapshot of step 3 in memory is not used: " in (job.folder / "output-2-0").read_text()

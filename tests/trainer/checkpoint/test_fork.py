@@ -12,6 +12,7 @@ from tests.trainer.crew import Crew
 from tests.trainer.ranks import PATIENCE, Job, NewJob, Options, Running
 
 SLOW: Options = {"seconds": 0.02}
+SLOWER: Options = {"seconds": 0.2}  # so that the kill comes long before the end
 CREWS = {"Gossip": (2, 0), "ParameterServer": (1, 1)}  # workers and servers
 
 
@@ -66,7 +67,7 @@ def first(new_job: NewJob) -> Job:
 def test_a_restart_goes_on_from_the_same_step(new_job: NewJob, first: Job, strategy: str, is_gone: bool) -> None:
     plan: Options = {"steps": 40, "checkpoint_every": 1000, "arguments": SLOW, "strategy": strategy}
     job = new_job("fork", resume_from=str(first.checkpoints()), **plan)
-    running = start(job, 1)
+    running = start(job.but(arguments=SLOWER), 1)
     reach(job, running)
     kill(running)
     assert job.manifest(4)["attempt"] == 1, "its own, long before the first that is due"
@@ -82,7 +83,7 @@ def test_a_restart_goes_on_from_the_same_step(new_job: NewJob, first: Job, strat
 def test_a_restart_that_finds_none_of_its_own_begins_anew(new_job: NewJob, first: Job) -> None:
     """Whatever was done after the first job's older checkpoint leaves no trace."""
     job = new_job("fork", resume_from=str(first.checkpoints()), steps=40, checkpoint_every=1000, arguments=SLOW)
-    running = start(job, 1)
+    running = start(job.but(arguments=SLOWER), 1)
     reach(job, running)
     kill(running)
     shutil.rmtree(job.checkpoints() / "step-00000004")
@@ -106,7 +107,7 @@ def test_a_run_in_the_folder_of_an_older_one_keeps_its_lines(new_job: NewJob) ->
 def test_memory_that_is_newer_brings_the_lines_that_belong_to_it(new_job: NewJob, first: Job) -> None:
     plan: Options = {"steps": 40, "checkpoint_every": 1000, "arguments": SLOW, "memory_every": 1}
     job = replace(new_job("fork", resume_from=str(first.checkpoints()), **plan), memory=True)
-    running = start(job, 1)
+    running = start(job.but(arguments=SLOWER), 1)
     reach(job, running)
     kill(running)
     shutil.rmtree(job.checkpoints() / "step-00000004")

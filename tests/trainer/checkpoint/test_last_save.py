@@ -112,7 +112,7 @@ def obstruct(running: Running, folder: Path) -> None:
 @pytest.mark.parametrize("ranks_per_pod", [1, 2])
 def test_all_ranks_try_the_last_save_again_together(new_job: NewJob, ranks_per_pod: int) -> None:
     shared = ranks_per_pod == 1
-    job = new_job(arguments={"seconds": 0.05}, checkpoint_shared=shared)
+    job = new_job(arguments={"seconds": 0.3}, checkpoint_shared=shared)
     running = job.start(2, ranks_per_pod=ranks_per_pod)
     obstruct(running, job.checkpoints())
     assert running.wait() == [0, 0], running.output()
@@ -123,7 +123,7 @@ def test_all_ranks_try_the_last_save_again_together(new_job: NewJob, ranks_per_p
 
 @pytest.mark.parametrize(("strategy", "servers"), [("ParameterServer", 1), ("Gossip", 0)])
 def test_members_that_come_and_go_try_it_again_too(new_job: NewJob, strategy: str, servers: int) -> None:
-    job = new_job(strategy=strategy, arguments={"seconds": 0.1})
+    job = new_job(strategy=strategy, arguments={"seconds": 0.5})
     crew = Crew(job, 2, servers)
     try:
         crew.start().reach(1, rank=0)
@@ -207,8 +207,9 @@ def test_a_lost_connection_to_the_ranks_store_costs_no_save(talk: Talk) -> None:
             assert outcome.result(100) == ["", False]
 
 
-def test_saves_that_follow_one_another_use_one_connection(talk: Talk) -> None:
+def test_saves_that_follow_one_another_use_one_connection(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection can take seconds, as torch looks up the name of each address that it connects to."""
+    monkeypatch.setattr(writers_module, "_SIGN_SECONDS", 1000.0)  # signs of life have a connection of their own
     first, second = talk.rank(0), talk.rank(1)
     for number in range(4):
         with first.one_save(), second.one_save():

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from trainmaster.wire import names
+from trainmaster_trainer.checkpoint.layout import saved_steps
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import slots_in
 from trainmaster_trainer.checkpoint.parts import cut
@@ -91,7 +93,7 @@ def test_a_group_of_another_size_goes_on_from_memory(new_job: NewJob) -> None:
     plan = {"steps": 30, "arguments": {"seconds": 0.015}}
     undisturbed = new_job("undisturbed", **plan).run(2)
     job = remembering(new_job("resized", **plan, **RARE))
-    running = job.start(2, ranks_per_pod=2)
+    running = job.but(arguments={"seconds": 0.1}).start(2, ranks_per_pod=2)
     running.reach(12)
     running.kill()
     job.run(3, attempt=2, ranks_per_pod=3)
@@ -104,8 +106,8 @@ def test_ranks_that_run_apart_between_meetings_go_on_from_the_last_one(new_job: 
     plan = {"strategy": "LocalSGD", "task": "small_tasks:Uneven", "steps": 40, "arguments": {"seconds": 0.05}}
     undisturbed = new_job("undisturbed", **plan).run(2)
     job = remembering(new_job("killed", **plan, **RARE))
-    running = job.start(2)
-    running.reach(11)
+    running = job.but(arguments={"seconds": 0.2}).start(2)
+    running.reach(9)
     running.kill()
     job.run(2, attempt=2)
     assert first_step(job, 2) == 9
@@ -129,25 +131,29 @@ def test_nothing_of_another_job_or_model_is_taken(new_job: NewJob) -> None:
 
 def test_a_dataset_of_another_length_is_a_configuration_error(new_job: NewJob) -> None:
     plan = {"steps": 40, "task": "late_tasks:Arriving", **RARE}
-    job = remembering(new_job(arguments={"samples": 100, "seconds": 0.015}, **plan))
+    job = remembering(new_job(arguments={"samples": 100, "seconds": 0.1}, **plan))
     running = job.start(2)
     running.reach(10)
     running.kill()
     later = job.but(arguments={"samples": 103}).start(2, attempt=2)
     assert later.wait() == [78, 78]
-    assert "its dataset() has 103 samples now, and step 1" in later.output()
-    assert "of this job was reached with 100" in later.output()
+    told = re.search(
+        r"its dataset\(\) has 103 samples now, and step (\d+) of this job was reached with 100", later.output()
+    )
+    assert told, later.output()
+    assert 10 <= int(told[1]) < 40
 
 
 def test_a_branch_that_was_given_up_is_never_taken(new_job: NewJob) -> None:
     """Attempt 1 reached step 12 or more, attempt 2 went on from step 4 without its memory: 12 never happened."""
-    job = remembering(new_job(steps=30, arguments={"seconds": 0.015}, checkpoint_every=4, memory_every=1))
+    plan = {"steps": 30, "arguments": {"seconds": 0.015}, "checkpoint_every": 4, "checkpoint_keep": 9}
+    job = remembering(new_job(**plan, memory_every=1))
     running = job.start(1)
     running.reach(14)
     running.kill()
     (job.folder / "memory-0").rename(job.folder / "away")
-    for step in (8, 12):
-        shutil.rmtree(job.checkpoints() / f"step-{step:08d}", ignore_errors=True)
+    for step in (one for one in saved_steps(job.checkpoints()) if one > 4):  # it may have gone on before the kill
+        shutil.rmtree(job.checkpoints() / f"step-{step:08d}")
     running = job.but(memory_every=0).start(1, attempt=2)
     running.reach(5)
     running.kill()
@@ -338,13 +344,11 @@ def test_the_lineage_knows_what_was_given_up() -> None:
 
 def test_ranks_of_one_replica_keep_one_state_among_them(new_job: NewJob) -> None:
     """Two ranks in a pod have half of it each; in pods of their own, all of it."""
-    plan = {"steps": 200, "arguments": {"seconds": 0.005, "width": 4096}, "task": "small_tasks:LineWithAdam"}
+    plan = {"steps": 4, "arguments": {"width": 4096}, "task": "small_tasks:LineWithAdam"}
     sizes = {}
     for ranks_per_pod in (1, 2):
         job = remembering(new_job(f"pods-of-{ranks_per_pod}", **plan, **RARE))
-        running = job.start(2, ranks_per_pod=ranks_per_pod)
-        running.reach(4)
-        running.kill()
+        job.run(2, ranks_per_pod=ranks_per_pod)
         sizes[ranks_per_pod] = [look(path) for path in (job.folder / "memory-0").iterdir()]
     (alone, *_), (half, *_) = sizes[1], sizes[2]
     assert (alone.owner.parts, half.owner.parts) == (1, 2)

@@ -110,6 +110,7 @@ def test_a_replaced_first_pod_goes_on_from_memory_with_the_lines_of_the_store(
     """Its own folder was in the pod. Lines of between the checkpoint and the loss may be empty, but none is missing."""
     port, folder = store
     plan = {"steps": 100, "arguments": {"seconds": 0.02}, "checkpoint_every": 10, "memory_every": 1}
+    plan["checkpoint_keep"] = 10  # none is pruned before it is seen
     undisturbed = new_job("undisturbed", **plan).run(2)
     job = replace(in_store(new_job("job", **plan), port, "replaced"), memory=True)
     running = job.start(2)
@@ -130,7 +131,7 @@ def test_a_kill_in_mid_save_leaves_what_was_there(new_job: NewJob, store: tuple[
     port, folder = store
     undisturbed = new_job("undisturbed").run(1)
     job = in_store(new_job("job"), port, "mid-save").but(steps=2).run(1)
-    with Proxy(port) as proxy:
+    with Proxy(port, pause=0.05) as proxy:  # so that the kill comes before the manifest
         running = in_store(job.but(steps=6), proxy.port, "mid-save").start(1, attempt=2)
         shard = folder / BUCKET / "mid-save" / "step-00000004.attempt-2-restart-0"
         appear(shard)

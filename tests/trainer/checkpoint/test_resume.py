@@ -11,6 +11,7 @@ import pytest
 from torch import Tensor
 from trainmaster.wire import names
 from trainmaster_trainer.checkpoint import load
+from trainmaster_trainer.checkpoint.layout import saved_steps
 from trainmaster_trainer.checkpoint.shard import ShardRecord, read_shard
 
 from tests.trainer.finding import find_newest
@@ -24,9 +25,9 @@ def test_killed_and_resumed_ends_in_the_same_bits(new_job: NewJob) -> None:
     undisturbed = new_job("undisturbed", **LONG).run(2)
     job = new_job("killed", **LONG)
     for attempt, step in ((1, 10), (2, 33)):
-        running = job.start(2, attempt)
+        running = job.but(arguments={**SLOW, "seconds": 0.05}).start(2, attempt)
         running.reach(step)
-        while not (job.checkpoints() / f"step-{step // 7 * 7:08d}").exists():
+        while max(saved_steps(job.checkpoints()), default=0) < step // 7 * 7:
             time.sleep(0.005)  # it is saved beside the steps
         running.kill()
     job.run(2, attempt=3)
@@ -82,7 +83,7 @@ def test_three_and_more_ranks_add_up_in_the_same_order_after_a_resume(
 def test_sigterm_to_one_rank_saves_all_and_leaves_with_143(new_job: NewJob) -> None:
     undisturbed = new_job("undisturbed", **LONG).run(2)
     job = new_job("stopped", **LONG).but(checkpoint_every=1000)
-    running = job.start(2)
+    running = job.but(arguments={**SLOW, "seconds": 0.1}).start(2)  # whether a stop is asked is agreed twice a second
     running.reach(5)
     os.kill(running.pids[1], signal.SIGTERM)
     assert running.wait() == [143, 143], running.output()

@@ -137,7 +137,7 @@ def check_losses(job: Job, calm: Job) -> None:
 def test_a_replaced_pod_gets_the_checkpoint_before_the_next_one_is_due(new_job: NewJob, way: Way) -> None:
     """So that the pod that had it may be lost as well."""
     calm = way.job(new_job, "calm").but(steps=6).run(2)
-    job = way.job(new_job, "disturbed").but(steps=6, memory_every=0, arguments={**PLAN["arguments"], "seconds": 0.05})
+    job = way.job(new_job, "disturbed").but(steps=6, memory_every=0, arguments={**PLAN["arguments"], "seconds": 0.5})
     lost_after(job, 1, pod=0)
     lost_after(job, 2, pod=1)
     running = job.start(2, 3)

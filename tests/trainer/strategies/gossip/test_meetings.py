@@ -43,6 +43,7 @@ def settle(town: Town, rank: int) -> Peer:
     peer = Peer(IndependentMember(settings, progress, Line(), cpu, identity, directory, links, listener, stop, faults))
     town.settle(rank, peer._answer, listener)
     peer.take_over(lambda: False)
+    peer._silence = PATIENCE  # both are in this process, which may get no processor for a while
     with torch.no_grad():
         for buffer in peer.mixer.buffers:
             buffer.add_(rank)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from trainmaster.cli.audit import audit
 from trainmaster.wire.messages import CheckpointRecord
+from trainmaster_trainer.checkpoint.layout import saved_steps
 from trainmaster_trainer.checkpoint.load import read
 
 from tests.trainer.crew import Crew, NewCrew
@@ -108,15 +109,17 @@ def test_a_server_that_is_away_is_missed_and_not_forgotten(new_crew: NewCrew, se
 def test_servers_that_are_all_lost_come_back_from_the_checkpoint(new_crew: NewCrew, servers: int) -> None:
     crew = new_crew(2, servers, **COUNTING, **SLOW).start()
     crew.reach(25)
+    crew.stands(20)
     for rank in range(2, 2 + servers):
         crew.kill(rank)
+    newest = saved_steps(crew.job.checkpoints())[0]
     for rank in range(2, 2 + servers):
         crew.again(rank)
-    crew.reach(45)
+    crew.reach(newest + 5)
     held = [Path(f"/proc/{crew.pids[rank]}/maps").read_text() for rank in range(2, 2 + servers)]
     crew.finish()
-    assert "Resuming from step 20" in crew.output()
-    assert "step-00000020" not in "".join(held), "it is as large as all the rest"
+    assert f"Resuming from step {newest}" in crew.output()
+    assert f"step-{newest:08d}" not in "".join(held), "it is as large as all the rest"
     assert_every_sample_counted_once(crew)
 
 
@@ -165,8 +168,9 @@ def test_all_who_are_told_to_stop_save_first(new_crew: NewCrew, order: tuple[int
 
 def test_servers_that_are_told_to_stop_do_not_wait_for_workers_that_are_dead(new_crew: NewCrew) -> None:
     """What these had begun nobody will end; the checkpoints before it stand."""
-    crew = new_crew(2, 2, **{**COUNTING, "steps": 1_000_000}).start()
+    crew = new_crew(2, 2, **{**COUNTING, "steps": 1_000_000, "checkpoint_keep": 1000}, **SLOW).start()
     crew.reach(25)
+    crew.stands(20)
     for rank in (0, 1):
         crew.kill(rank)
     for rank in (2, 3):
@@ -245,14 +249,14 @@ def test_staleness_is_never_above_its_bound_and_gets_there(new_crew: NewCrew, bo
     plan = {"task": "small_tasks:Paced", "arguments": {"paces": [0.0, 0.0, 0.16]}, "global_batch_size": 12}
     options = {"update": "Async", "maxStaleness": bound}
     crew = new_crew(3, 2, strategy_options=options, steps=15, checkpoint_every=15, **plan)
-    crew.start().finish()
+    crew.start_and_wait(0, 1, 2).start(3, 4).finish()
     assert max(line["staleness"] for line in crew.figures()) == bound
 
 
 def test_without_a_bound_staleness_grows(new_crew: NewCrew) -> None:
     plan = {"task": "small_tasks:Paced", "arguments": {"paces": [0.0, 0.0, 0.8]}, "global_batch_size": 12}
     crew = new_crew(3, 1, steps=60, checkpoint_every=60, **plan)
-    crew.start().finish()
+    crew.start_and_wait(0, 1, 2).start(3).finish()
     assert max(line["staleness"] for line in crew.figures()) > 4
 
 
@@ -285,12 +289,14 @@ def test_buffers_that_are_not_saved_or_have_two_names_are_no_obstacle(
     plan: Options = {"task": "odd_tasks:WithHiddenBuffers", "arguments": {"seconds": 0.02}, "checkpoint_every": 20}
     crew = new_crew(2, servers, steps=40, strategy_options={"update": "Sync"}, **plan).start()
     crew.reach(25)
+    crew.stands(20)
     for rank in range(2, 2 + servers):
         crew.kill(rank)
+    newest = saved_steps(crew.job.checkpoints())[0]
     for rank in range(2, 2 + servers):
         crew.again(rank)
     job = crew.finish()
-    assert "Resuming from step 20" in crew.output()
+    assert f"Resuming from step {newest}" in crew.output()
     alone = job.but(strategy="OneDevice", strategy_options={}, steps=60).run(1, attempt=3)
     found = read(alone.checkpoints(), 40).state.tensors
     assert model_names(found) == model_names(read(alone.checkpoints(), 60).state.tensors)

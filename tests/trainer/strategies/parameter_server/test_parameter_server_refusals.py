@@ -34,8 +34,8 @@ def test_workers_with_datasets_of_different_lengths_are_a_configuration_error(
     new_crew: NewCrew, servers: int, update: str
 ) -> None:
     """Each would take samples in an order of its own."""
-    plan: Options = {"task": "late_tasks:Arriving", "arguments": {"samples": 100, "for_each_rank": 3}}
-    crew = new_crew(2, servers, strategy_options={"update": update}, **plan).start()
+    plan: Options = {"task": "late_tasks:Arriving", "arguments": {"samples": 100, "for_each_rank": 3, "seconds": 0.05}}
+    crew = new_crew(2, servers, steps=400, strategy_options={"update": update}, **plan).start()
     words = "its dataset() has 100 samples on rank 0 and 103 on rank 1"
     crew.until(lambda: words in crew.output())
     (later,) = [rank for rank in (0, 1) if words in crew.output_file(rank).read_text()]
