@@ -62,14 +62,13 @@ class Agent(PodAgent):
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.read().decode())
 
-    def await_refusal(self, tries: int = 200, status: int = 410) -> str:
+    def await_refusal(self, status: int = 410, seconds: float = 100) -> str:
         """Until it is not believed any more: the operator learns of a pod's end a moment after it."""
-        for _ in range(tries):
-            answer = self.beat()
-            if answer.status == status:
-                return answer.text
-            time.sleep(0.02)  # nobody tells an agent that it is not believed, but the next answer
-        raise AssertionError("it is still believed")
+        deadline = time.monotonic() + seconds
+        while (answer := self.beat()).status != status:
+            assert time.monotonic() < deadline, "it is still believed"
+            time.sleep(0.05)  # nobody tells an agent that it is not believed, but the next answer
+        return answer.text
 
     def obey(self) -> None:
         """Do as the orders say."""
@@ -80,6 +79,9 @@ class Agent(PodAgent):
         """Hold requests until such orders come."""
         for _ in range(tries):
             answer = self.beat(hold=True)
+            while answer.status == 421:  # the leader's lease is late: an agent asks again
+                time.sleep(0.05)
+                answer = self.beat(hold=True)
             assert answer.status in (200, 204), answer
             if self.orders and self.orders.verb == verb and self.orders.attempt >= attempt:
                 return self.orders

@@ -150,7 +150,9 @@ class ApiServer:
 
     def requests(self, agent: str) -> list[Document]:
         """Every request of a client, by the beginning of its user agent, as the audit log has it."""
-        lines = (self.folder / "audit.log").read_text().splitlines()
+        lines = (
+            (self.folder / "audit.log").read_bytes().rpartition(b"\n")[0].splitlines()
+        )  # the last may be half a line
         events = (json.loads(line) for line in lines)
         ended = (event for event in events if event["stage"] == "ResponseComplete")
         return [event for event in ended if event.get("userAgent", "").startswith(agent)]

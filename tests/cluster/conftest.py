@@ -67,17 +67,18 @@ def lab(server: ApiServer, operator: OperatorProcess) -> Lab:
 
 
 @pytest.fixture
-def bound(server: ApiServer, tmp_path: Path) -> Iterator[Lab]:
+def bound(server: ApiServer, process: OperatorProcess, tmp_path: Path) -> Iterator[Lab]:
     """A namespace with an operator of its own, which has rights nowhere else."""
+    process.stop()  # it would serve this namespace too
     namespace, account = f"bound-{next(_numbers)}", f"bound-{next(_numbers)}"
     server.call("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": account}})
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig", operator_token(server, account))
-    process = OperatorProcess(tmp_path, kubeconfig, namespace)
-    lab = Lab(server, process, namespace)
+    own = OperatorProcess(tmp_path, kubeconfig, namespace)
+    lab = Lab(server, own, namespace)
     grant(server, account, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}", "Role")
-    process.ensure()
+    own.ensure()
     yield lab
-    process.stop()
+    own.stop()
 
 
 @pytest.fixture

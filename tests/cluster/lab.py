@@ -162,13 +162,20 @@ class Lab:
         return self.train(agents, attempt)
 
     def train(self, agents: list[Agent], attempt: int) -> list[Agent]:
-        """Agents that are up get the order to run, and do."""
-        for agent in agents:
-            agent.beat()
-        for agent in agents:
-            agent.await_orders("Run", attempt)
-            agent.obey()
-            agent.beat()
+        """Agents that are up get the order to run, and do. All go on reporting until each has it, as real ones do."""
+        deadline, waiting = time.monotonic() + SECONDS, list(agents)
+        while waiting:
+            for agent in list(waiting):
+                answer = agent.beat()
+                assert answer.status in (200, 204, 421), (
+                    answer
+                )  # 421: the leader's lease is late, and an agent asks again
+                if agent.orders and agent.orders.verb == "Run" and agent.orders.attempt >= attempt:
+                    agent.obey()
+                    agent.tell()
+                    waiting.remove(agent)
+            assert time.monotonic() < deadline, f"no order to run {attempt}"
+            time.sleep(0.2 if waiting else 0)  # whoever asks more often is refused (429)
         return agents
 
     def _await(

@@ -41,16 +41,17 @@ def test_a_kind_that_was_removed_and_is_back_is_watched_again(lab: Lab) -> None:
 
 
 @pytest.fixture
-def poor(server: ApiServer, tmp_path: Path) -> Iterator[Lab]:
+def poor(server: ApiServer, process: OperatorProcess, tmp_path: Path) -> Iterator[Lab]:
     """An operator of one namespace, whose account has no rights yet."""
+    process.stop()  # it would serve this namespace too
     name = f"poor-{next(_numbers)}"
     server.call("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": name}})
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig", operator_token(server, name))
-    process = OperatorProcess(tmp_path, kubeconfig, name)
-    lab = Lab(server, process, name)
-    process.start()
+    own = OperatorProcess(tmp_path, kubeconfig, name)
+    lab = Lab(server, own, name)
+    own.start()
     yield lab
-    process.stop()
+    own.stop()
 
 
 def test_rights_that_are_missing_are_named_and_used_when_they_are_there(poor: Lab) -> None:

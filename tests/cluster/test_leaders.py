@@ -136,7 +136,7 @@ def turn_to(operator: OperatorProcess, agents: list[Agent]) -> float:
 def finish(pair: Pair, agents: list[Agent]) -> Document:
     for agent in agents:
         agent.state, agent.step, agent.phase = AgentState.FINISHED, 100, "done"
-        agent.beat()
+        agent.tell()
     return pair.lab.await_phase("Succeeded")
 
 

@@ -86,6 +86,8 @@ def test_what_a_job_of_four_workers_costs_the_api_server(lab: Lab) -> None:
     finish(lab, agents)
     lab.await_event("AllWorkersFinished")
     looks = (time.monotonic() - began) // REFRESH_SECONDS  # on a slow machine there is time for more of them
+    while "create events" not in lab.server.audit(lab.namespace) and time.monotonic() < began + 300:
+        time.sleep(0.05)  # its line is written a moment after the event is there
     asked = lab.server.audit(lab.namespace)
     assert asked.pop("create pods") == 4
     assert asked.pop("create services") == 1
@@ -192,12 +194,13 @@ def test_a_sidecar_does_not_hold_a_dead_replicas_place(lab: Lab) -> None:
 def test_suspend_takes_the_pods_away_and_resume_brings_new_ones(lab: Lab) -> None:
     lab.submit()
     lab.await_pods("digits-worker-0-0")
-    lab.start_training("digits-worker-0-0")
+    (agent,) = lab.start_training("digits-worker-0-0")
     lab.await_phase("Running")
     lab.patch_job({"spec": {"suspend": True}})
     lab.await_phase("Suspended")
     lab.await_pods()  # all are on their way out
     lab.remove_pod("digits-worker-0-0")
+    agent.await_refusal()  # by now the operator knows
     lab.patch_job({"spec": {"suspend": False}})
     (pod,) = lab.await_pods("digits-worker-0-0")
     lab.train([lab.run_pod(pod["metadata"]["name"])], attempt=2)

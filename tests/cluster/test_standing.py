@@ -21,10 +21,11 @@ def a_pod(ready: str, **metadata: str) -> Document:
 async def looks(answers: list[web.Response | Document], leads: bool = True, seconds: float = 100.0) -> int:
     """Return how often it looked in so long, at most five times, unless it left the lead; the last answer stands."""
     asked: list[str] = []
-    often = asyncio.Event()
+    first, often = asyncio.Event(), asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked.append(request.path)
+        first.set()
         if len(asked) == 5:
             often.set()
         now = answers[min(len(asked), len(answers)) - 1]
@@ -33,6 +34,8 @@ async def looks(answers: list[web.Response | Document], leads: bool = True, seco
     async with served(answer) as client:
         watch = asyncio.create_task(Reachability(client, Key("system", "one"), lambda: leads).run())
         enough = asyncio.create_task(often.wait())
+        if leads:
+            await asyncio.wait_for(first.wait(), 100)  # the time to connect is not of the time to look
         ended, _ = await asyncio.wait({watch, enough}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if watch in ended:
             watch.result()

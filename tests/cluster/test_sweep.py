@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,7 +71,12 @@ def test_a_sweep_of_jobs(jobs: Jobs, run: Run, job: str) -> None:
 
 
 def test_a_sweep_whose_jobs_all_fail_or_vanish(jobs: Jobs, run: Run, job: str) -> None:
-    deleted = threading.Timer(2.0, lambda: jobs.server.call("DELETE", f"{jobs.path}/digits-sweep-01"))
+    def delete() -> None:
+        end = time.monotonic() + 200
+        while jobs.server.try_call("DELETE", f"{jobs.path}/digits-sweep-01").status == 404 and time.monotonic() < end:
+            time.sleep(0.1)  # it has not been submitted yet
+
+    deleted = threading.Thread(target=delete)
     deleted.start()
     code, out, _ = run("sweep", job, *OVER[2:], "--over", "training.seed=1")
     deleted.join()
