@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import socket
 from dataclasses import dataclass
@@ -49,8 +50,11 @@ class Served:
     @property
     def connections(self) -> int:
         """How many sockets it has open."""
-        links = [path.readlink() for path in Path(f"/proc/{self.pid}/fd").iterdir() if path.is_symlink()]
-        return sum(str(link).startswith("socket:") for link in links)
+        found = 0
+        for path in Path(f"/proc/{self.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it has been closed meanwhile
+                found += str(path.readlink()).startswith("socket:")
+        return found
 
     @property
     def kilobytes(self) -> int:

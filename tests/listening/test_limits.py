@@ -72,14 +72,14 @@ async def test_who_does_not_come_to_the_point_is_hung_up_on(listener: tuple[List
     assert await is_closed(await say(listener[1], words))
 
 
-async def test_who_does_not_read_its_answer_is_hung_up_on(listener: tuple[Listener, int]) -> None:
-    made, port = listener
-    reader, writer = await say(port, HEAD.replace(b"Host", b"X-Much: 1\r\nHost") + b"abcd")
-    await reader.readexactly(1)
-    reader._transport.pause_reading()  # type: ignore[attr-defined]  # a stream reads ahead by itself
-    while len(made.connections):  # noqa: ASYNC110  nobody tells when a connection is gone
-        await asyncio.sleep(SOON / 10)
-    writer.close()
+async def test_who_does_not_read_its_answer_is_hung_up_on() -> None:
+    async with listening(Limits(unread_seconds=SOON)) as (made, port):
+        reader, writer = await say(port, HEAD.replace(b"Host", b"X-Much: 1\r\nHost") + b"abcd")
+        await reader.readexactly(1)
+        reader._transport.pause_reading()  # type: ignore[attr-defined]  # a stream reads ahead by itself
+        while len(made.connections):  # noqa: ASYNC110  nobody tells when a connection is gone
+            await asyncio.sleep(SOON / 10)
+        writer.close()
 
 
 async def test_a_speaker_has_a_few_connections_and_the_oldest_goes_first() -> None:
@@ -102,13 +102,15 @@ async def test_of_one_address_the_oldest_stranger_goes_first() -> None:
             writer.close()
 
 
-async def test_large_bodies_share_what_room_there_is(listener: tuple[Listener, int]) -> None:
+async def test_large_bodies_share_what_room_there_is() -> None:
     large = HEAD.replace(b": 4", b": 60000")
-    first, second = [await say(listener[1], large + b"x") for _ in range(2)]
-    assert (await second[0].readline()).startswith(b"HTTP/1.1 503")
-    assert await is_closed(first)
-    third = await say(listener[1], large + b"x" * 60_000)
-    assert (await third[0].readline()).startswith(b"HTTP/1.1 200"), "the room of a body that never came is free again"
+    async with listening(Limits(bodies_bytes=LIMITS.bodies_bytes, body_seconds=2.0)) as (_, port):
+        first, second = [await say(port, large + b"x") for _ in range(2)]
+        assert (await second[0].readline()).startswith(b"HTTP/1.1 503")
+        assert await is_closed(first)
+        third = await say(port, large + b"x" * 60_000)
+        told = (await third[0].readline()).startswith(b"HTTP/1.1 200")
+        assert told, "the room of a body that never came is free again"
 
 
 async def test_a_unix_socket_is_its_own_users_alone(tmp_path: Path) -> None:

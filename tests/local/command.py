@@ -179,6 +179,13 @@ class Command:
         os.close(self._gate)
         self._gate = None
 
+    def until_held(self, *ranks: int, attempt: int = 1) -> None:
+        """Wait until these ranks stand at the gate: the step before it is kept and told by each of them."""
+        end = time.monotonic() + PATIENCE
+        while not all((self.folder / f"held-{rank}-{attempt}").exists() for rank in ranks):
+            assert time.monotonic() < end, "a rank has not come to the gate"
+            time.sleep(0.01)
+
     # --- what there is ---
 
     @property
@@ -190,7 +197,10 @@ class Command:
     @property
     def scratch(self) -> Path:
         """Its scratch folder, while it runs: the one whose lock it has open."""
-        files = [path.readlink() for path in Path(f"/proc/{self.process.pid}/fd").iterdir()]
+        files = []
+        for path in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it has been closed meanwhile
+                files.append(path.readlink())
         (lock,) = [path for path in files if path.match("trainmaster-*/lock")]
         return lock.parent
 

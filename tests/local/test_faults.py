@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.local.command import TASKS, Command, a_job, kill
+from tests.local.command import PATIENCE, TASKS, Command, a_job, kill
 
 HELD = {"hold_at": 25}
 AGAIN = {**HELD, "hold_again": 5, "draws": True}
@@ -32,6 +33,7 @@ def held(command: Command) -> Command:
     command.make_gate()
     command.start(a_job(arguments=AGAIN, checkpoint=EVERY_STEP))
     command.until_step(24)
+    command.until_held(0, 1)
     return command
 
 
@@ -65,8 +67,10 @@ def test_a_killed_agent_is_replaced_by_a_new_incarnation(held: Command, undistur
     after = held.agents()
     assert after[0] == agents[0]
     assert after[1] != agents[1]
-    kept = {path.name for path in held.scratch.glob("small-*")}
-    assert kept == {"small-worker-0-0", "small-worker-1-1"}, "the snapshots of the dead take no memory"
+    end = time.monotonic() + PATIENCE
+    while {path.name for path in held.scratch.glob("small-*")} != {"small-worker-0-0", "small-worker-1-1"}:
+        assert time.monotonic() < end, "the snapshots of the dead take no memory"
+        time.sleep(0.01)  # they are deleted beside what the command does
     held.open_gate()
     assert held.end() == 0
     assert held.status["incarnations"] == {"worker-1": 1}

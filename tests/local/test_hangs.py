@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from trainmaster_trainer.agent.hangs import QUIET_SECONDS
 
-from tests.local.command import TASKS, Command, a_job
+from tests.local.command import TASKS, Command, a_job, kill
 
 STEPS = 100
 
@@ -154,10 +154,11 @@ def test_agents_that_were_stopped_themselves_accuse_nobody(command: Command) -> 
     """A laptop that sleeps, a container that is paused: all processes of the run stop, and go on later."""
     command.start(a_stuck_job())
     command.until_step(20)
-    everybody = command.processes()
+    agents = {*command.agents().values()}
+    everybody = [*agents, *(command.processes() - agents)]  # an agent that is stopped later would see a stopped rank
     for number in (signal.SIGSTOP, signal.SIGCONT):
-        for pid in everybody:
-            os.kill(pid, number)
+        for pid in everybody if number == signal.SIGSTOP else reversed(everybody):
+            kill(pid, number)
         time.sleep(4.0 if number == signal.SIGSTOP else 0.0)  # longer than any limit
     assert command.end() == 0
     assert command.status["restartCount"] == 0

@@ -45,6 +45,7 @@ def test_training_goes_on_with_the_spare_and_not_with_the_replacement(
     command.make_gate()
     command.start(a_job(STEPS, arguments=HELD, **SPARE))
     command.until_step(24)
+    command.until_held(0, 1)
     agents = command.agents()
     assert sorted(agents) == [0, 1, 2]
     kill(agents[lost], signal.SIGKILL)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from trainmaster.local.workdir import Workdir, WorkdirError
 
-from tests.local.command import Command, a_job, a_script, kill
+from tests.local.command import PATIENCE, Command, a_job, a_script, kill
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_saves_that_fail_are_said_until_one_is_good_again(command: Command, smal
     assert " could not be written, there is no good one yet: " in said
     assert "No space left on device. Training goes on" in said
     assert "Make room" in said
-    command.until_step(24)
+    command.until_held(0, 1)
     ballast.unlink()
     command.open_gate()
     assert command.end() == 0
@@ -151,7 +152,11 @@ def test_a_corrupted_checkpoint_after_a_fault_too(command: Command) -> None:
     checkpoint = {"everySteps": 10, "keep": 3, "memoryEverySteps": 0}
     command.start(a_job(arguments={"hold_at": 25}, checkpoint=checkpoint))
     command.until_step(24)
-    for shard in (command.workdir / "checkpoints" / "step-00000020").glob("*.safetensors"):
+    saved, end = command.workdir / "checkpoints" / "step-00000020", time.monotonic() + PATIENCE
+    while not (saved / "manifest.json").exists():  # it is saved beside the steps
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    for shard in saved.glob("*.safetensors"):
         shard.write_bytes(b"")
     kill(command.rank_pid(1), signal.SIGKILL)
     command.open_gate()

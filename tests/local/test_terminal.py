@@ -72,6 +72,7 @@ def test_the_live_view_shows_step_loss_speed_eta_and_workers(command: Command, t
     )
     terminal.until(r"PHASE +STEP +LOSS +SAMPLES/S +ETA +WORKERS")
     terminal.until(r"Running +24/40 +\d[\d.e-]* +[\d,]+ +\d+s +2/2")
+    command.until_held(0, 1)
     kill(command.rank_pid(1), signal.SIGKILL)
     terminal.until(r"Restarting: Attempt 2: worker-1 rank 1: .*SIGKILL")
     terminal.until(r"WORKERS +RESTARTS")

@@ -120,6 +120,13 @@ class Job:
         words = ("get", "events", f"--field-selector=involvedObject.kind=TrainingJob,involvedObject.name={self.name}")
         return [item["reason"] for item in json.loads(self.kubectl(*words, "--output=json"))["items"]]
 
+    def wait_for_event(self, reason: str, seconds: float = 200) -> None:
+        """Wait until people were told of this: events are written after the status, and again where that fails."""
+        end = time.monotonic() + seconds
+        while reason not in self.events():
+            assert time.monotonic() < end, f"nobody was told: {reason}"
+            time.sleep(0.5)
+
     def pods(self) -> dict[str, Document]:
         """All of its pods."""
         listed = json.loads(self.kubectl("get", "pods", "--output=json"))

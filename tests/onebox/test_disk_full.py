@@ -72,12 +72,13 @@ def test_a_full_volume_costs_nothing_but_the_saves(cluster: Flavour, namespace: 
     assert condition["reason"] == "OutOfStorage"
     assert "No space left on device" in condition["message"]
     assert f"the newest good one is that of step {status['checkpoint']['step']}" in condition["message"]
-    assert job.events().count("CheckpointNotSaved") == 1
+    job.wait_for_event("CheckpointNotSaved")
     job.wait_for_step(status["progress"]["step"] + 40)
     assert "restarts" not in job.status() or job.status()["restarts"] == []
     disk.free()
     job.wait_for("condition=CheckpointSaving=True")
     saved = job.saves()
+    assert job.events().count("CheckpointNotSaved") == 1
     assert job.status()["restartCount"] == 0
     job.kubectl("delete", "tj", job.name)
     undisturbed.submit(training=paced(saved["step"]), workers=WORKERS)

@@ -23,7 +23,7 @@ def test_an_image_that_is_not_there(job: Job) -> None:
     job.submit(workers={"replicas": 1, "image": "127.0.0.1:1/no/such:image"})
     message = _wait_for_reason(job, "ImagePullBackOff")
     assert "spec.workers.image" in message
-    assert "ImagePullBackOff" in job.events()
+    job.wait_for_event("ImagePullBackOff")
 
 
 def test_an_image_that_is_not_there_ends_the_job_in_time(job: Job) -> None:

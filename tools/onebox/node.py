@@ -4,6 +4,7 @@
 each other; everything else is apart, and killing one's processes is what a lost machine looks like to the cluster.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -92,10 +93,13 @@ def remove(node: str) -> None:
 
 def _shim_sockets(node: str) -> list[Path]:
     """Find the sockets of container shims: they lie in a shared folder, and each container's bundle names its own."""
-    bundles = RUN / node / "state" / "io.containerd.runtime.v2.task"
-    addresses = [file.read_text().strip() for file in bundles.glob("*/*/address")]
-    # Of containerd 2:
-    addresses += [json.loads(file.read_text())["address"] for file in bundles.glob("*/*/bootstrap.json")]
+    bundles, addresses = RUN / node / "state" / "io.containerd.runtime.v2.task", []
+    for file in bundles.glob("*/*/*"):
+        with contextlib.suppress(FileNotFoundError):  # a container that ends meanwhile takes it away
+            if file.name == "address":
+                addresses.append(file.read_text().strip())
+            elif file.name == "bootstrap.json":  # of containerd 2
+                addresses.append(json.loads(file.read_text())["address"])
     return [Path(address.removeprefix("unix://")) for address in addresses]
 
 

@@ -24,6 +24,7 @@ class Small(Task):
         self.width = width
         self.raise_at, self.draws = raise_at, draws
         self.calls = 0
+        self.me = f"{rank}-{attempt}"
         Path(f"rank-{rank}-{attempt}.txt").write_text(f"{os.getpid()} {os.environ['WORLD_SIZE']}")
         sys.stdout.write(f"rank {rank} is here\n")
 
@@ -40,6 +41,7 @@ class Small(Task):
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         if self.calls == self.hold_at:
+            Path(f"held-{self.me}").touch()
             Path("gate").read_bytes()
         if self.calls == self.raise_at:
             self.stumble()
