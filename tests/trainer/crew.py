@@ -109,6 +109,7 @@ class Crew:
     def start(self, *ranks: int) -> Crew:
         """Start these members, or all."""
         chosen = ranks or tuple(self.ports)
+        assert not self.pids.keys() & set(chosen), "one of them runs: nobody would end it"
         environments = [self._environment(rank) for rank in chosen]
         outputs = [str(self.output_file(rank)) for rank in chosen]
         pids = self.job.forker.ask(start=environments, output=outputs)["pids"]
@@ -132,7 +133,10 @@ class Crew:
         }
 
     def start_and_wait(self, *workers: int) -> Crew:
-        """Start workers while no server is there; return when each asks for one: every call in vain writes its page."""
+        """Start these workers while no server is there; return when each asks for one.
+
+        Every call in vain writes its page.
+        """
         self.start(*workers)
         for rank in workers:
             for _ in range(2):

@@ -94,12 +94,11 @@ def remove(node: str) -> None:
 def _shim_sockets(node: str) -> list[Path]:
     """Find the sockets of container shims: they lie in a shared folder, and each container's bundle names its own."""
     bundles, addresses = RUN / node / "state" / "io.containerd.runtime.v2.task", []
-    for file in bundles.glob("*/*/*"):
-        with contextlib.suppress(FileNotFoundError):  # a container that ends meanwhile takes it away
-            if file.name == "address":
-                addresses.append(file.read_text().strip())
-            elif file.name == "bootstrap.json":  # of containerd 2
-                addresses.append(json.loads(file.read_text())["address"])
+    for bundle in bundles.glob("*/*"):  # a container that ends meanwhile takes it away
+        with contextlib.suppress(FileNotFoundError):
+            addresses.append((bundle / "address").read_text().strip())
+        with contextlib.suppress(FileNotFoundError):  # of containerd 2
+            addresses.append(json.loads((bundle / "bootstrap.json").read_text())["address"])
     return [Path(address.removeprefix("unix://")) for address in addresses]
 
 

@@ -52,7 +52,7 @@ def test_the_distance_between_peers_is_bounded_and_shrinks(new_crew: NewCrew) ->
     middle = len(distances) // 2
     assert max(distances) < 1, distances
     assert median(distances[middle:]) < 0.3, distances
-    assert median(distances[middle:]) < median(distances[10:middle]), distances
+    assert median(distances[middle:]) < median(distances[len(distances) // 12 : middle]), distances
 
 
 def test_workers_come_and_go(new_crew: NewCrew) -> None:

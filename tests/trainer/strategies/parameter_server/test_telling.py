@@ -24,7 +24,9 @@ class RealMembers:
     async def start(self, *slots: str) -> None:
         """Start processes; workers are there before the first step, or one would go on from where another is."""
         first = [SLOTS.index(slot) for slot in slots if slot not in self._started]
-        self._crew.start_and_wait(*(rank for rank in first if rank < len(WORKERS)))
+        workers = [rank for rank in first if rank < len(WORKERS)]
+        if workers:  # a crew that is told no names starts all
+            self._crew.start_and_wait(*workers)
         for rank in map(SLOTS.index, slots):
             if rank not in first:
                 self._crew.again(rank)
