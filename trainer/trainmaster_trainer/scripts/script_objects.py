@@ -33,6 +33,7 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.scripts import plain_values
 from trainmaster_trainer.scripts.generators import OwnGenerators, with_state_dict
+from trainmaster_trainer.scripts.own_rates import own_rates
 from trainmaster_trainer.scripts.signs import Captured, sign_of
 from trainmaster_trainer.scripts.unkept import SteppingOptimizers
 
@@ -274,7 +275,8 @@ class ScriptObjects:
         saved = state.scalars[SCRIPT]
         changed = self._changed(saved)
         there = [name for name in self._things if name in saved["objects"] and name not in changed]
-        self._load(state, there, placed_like)
+        with own_rates(self._things, there, saved.get("kinds", {})):
+            self._load(state, there, placed_like)
         self.total = 0  # that was the other job's
         names = (f"{name} of this type" if name in changed else name for name in self._things if name not in there)
         self._tell_anew(names)
