@@ -14,6 +14,8 @@ from typing import Any
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 
+_OWN_LOSS = "prev_loss"  # of LBFGS: a note of what this rank's closure gave last, which no later step looks at
+
 
 def digest_of(tree: Any) -> str:
     """Return what is equal for two trees of the same values."""
@@ -51,6 +53,7 @@ def _values(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from _values(item, f"{path}[{index}]")
     elif isinstance(tree, dict) and "dict" in tree:
         for key, item in tree["dict"]:
-            yield from _values(item, f"{path}[{key!r}]")
+            if key != _OWN_LOSS:
+                yield from _values(item, f"{path}[{key!r}]")
     else:
         yield path, tree
