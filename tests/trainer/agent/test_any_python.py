@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -17,6 +18,7 @@ from trainmaster.wire import names
 from trainmaster.wire.progress_page import ProgressFile, ProgressPage
 from trainmaster_trainer.agent import any_python
 
+from tests.ports import free_port
 from tests.trainer.agent.machine import Line
 
 Outcome = tuple[ProgressPage, str]
@@ -177,18 +179,23 @@ def test_a_script_that_spawns_in_each_rank_is_told_at_its_start(run: Run, tmp_pa
 def test_its_processes_that_wait_for_one_another_in_vain_end_the_job_with_that_cause(
     line: Line, tmp_path: Path
 ) -> None:
-    (tmp_path / "train.py").write_text(
-        "from torch.multiprocessing import start_processes\n"
-        "def train(place):\n    raise RuntimeError('The client socket has timed out')\n"
-        "start_processes(train, start_method='fork')"
+    """And no other end of theirs does, whatever words stand in the code that failed."""
+    waits = (
+        f"dist.init_process_group('gloo', init_method='tcp://127.0.0.1:{free_port()}', rank=1, world_size=2, "
+        "timeout=datetime.timedelta(seconds=1))"
     )
-    page = tmp_path / "page"
-    ended = line.run(tmp_path, ("python", "train.py"), **{names.ENV_PROGRESS_FILE: str(page), "WORLD_SIZE": "2"})
-    assert ended.code == names.EXIT_BAD_CONFIGURATION
-    assert ended.errors.splitlines()[-1].startswith(
-        "trainmaster: training.command: each of the 2 ranks starts training"
-    )
-    assert ended.errors.splitlines()[-1].endswith("One has ended with: RuntimeError: The client socket has timed out")
+    for what, code in ((waits, names.EXIT_BAD_CONFIGURATION), ("urlopen('http://127.0.0.1:1', timeout=9)", 1)):
+        (tmp_path / "train.py").write_text(
+            "import datetime\nimport torch.distributed as dist\nfrom urllib.request import urlopen\n"
+            f"from torch.multiprocessing import start_processes\ndef train(place):\n    {what}\n"
+            "start_processes(train, start_method='fork')"
+        )
+        page = tmp_path / "page"
+        ended = line.run(tmp_path, ("python", "train.py"), **{names.ENV_PROGRESS_FILE: str(page), "WORLD_SIZE": "2"})
+        assert ended.code == code, ended.errors
+        told = "trainmaster: training.command: each of the 2 ranks starts training"
+        assert (told in ended.errors) == (code != 1)
+        assert re.search("One has ended with: .*timed out", ended.errors) or code == 1
 
 
 def test_a_python_that_obeys_no_variables_is_left_alone_and_told_of(run: Run, tmp_path: Path) -> None:

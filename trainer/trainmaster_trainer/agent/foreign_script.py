@@ -75,10 +75,15 @@ def _tell_of_spawned(entries: Sequence[Path], ranks: int) -> None:
 
 def explained(error: BaseException) -> BaseException:
     """Return the error that stands for one of a spawned process that has waited in vain for others of its group."""
-    if not _spawning or type(error).__name__ != "ProcessRaisedException" or not _IN_VAIN.search(str(error)):
+    if not _spawning or type(error).__name__ != "ProcessRaisedException" or "/torch/distributed/" not in str(error):
         return error
-    last = str(error).strip().splitlines()[-1]
-    return BadConfigurationError(f"training.command: {EACH_STARTS.format(_spawning[0])}. One has ended with: {last}")
+    # Lines of source code are indented in it, and may have such words in any case.
+    found = [line for line in str(error).splitlines() if line[:1].strip() and _IN_VAIN.search(line)]
+    if not found:
+        return error
+    return BadConfigurationError(
+        f"training.command: {EACH_STARTS.format(_spawning[0])}. One has ended with: {found[-1]}"
+    )
 
 
 def _shell_script(name: str) -> str:
