@@ -154,7 +154,7 @@ class RankReport:
 
         `is_echo`: another rank is gone. Whether it was killed, and nobody is to wait, shows in the store.
         """
-        if is_echo and not self._group.store.check([_FAILED]):
+        if is_echo and self._group.world_size > 1 and not self._group.store.check([_FAILED]):
             return
         self._group.store.set(_FAILED, "")
         shares = self._group.gather_apart("last/shares", self._losses.share().tolist(), LAST_WORDS)

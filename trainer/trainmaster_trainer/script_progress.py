@@ -87,7 +87,7 @@ class ScriptProgress:
                 # these are the steps since then.
                 if self._before is None and (own_count or self._attempt <= 1):
                     self._resumed = self._base
-            elif own_count is not None and own_count <= _NEW_STEPS and not self.reports:
+            elif own_count is not None and own_count <= _NEW_STEPS < self._counted and not self.reports:
                 self._earlier = self.step  # another phase begins
             if self.reports:
                 self._write(time.monotonic())  # it lives

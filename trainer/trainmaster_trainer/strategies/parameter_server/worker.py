@@ -99,11 +99,12 @@ class Worker:
     def _tell(self, order: Message) -> None:
         values, progress = order.values, self._member.progress
         if order.name == "ticket" and not self._begun:
-            progress.start(values["complete"], values["saved"])
-            self._check_servers()
             is_first = self._member.rank == min(self._member.directory.workers)
             if is_first and self._member.settings.attempt == 1:  # the others may be some steps ahead of it already
+                # Before it trains: to open the samples may take longer than a step.
                 Evaluator(self._member.settings, self._member.task, self._member.device).check()
+            progress.start(values["complete"], values["saved"])
+            self._check_servers()
             self._pull(with_buffers=True)
             self._begun = True
         elif order.name == "ticket" and values["complete"] < progress.step:
