@@ -123,6 +123,22 @@ def test_what_steps_after_those_of_another_program_cost_is_left_blank() -> None:
     assert (spent(stage).lost_work, spent(stage).training) == (25, 175)
 
 
+def test_a_failure_that_is_over_says_nothing_of_a_later_start() -> None:
+    """What is trained after a pause is compared with what was trained before it."""
+    stage = told(a_script(), 150, earlier_steps=100).wait(150)
+    stage.rank_dies("worker-1", a_death(step=150)).wait(2)
+    telling(telling(again(stage).wait(8), step=41, resumed_step=40).wait(100), step=500, resumed_step=40)
+    stage.respec(suspend=True).settle().respec(suspend=False).settle().call_in()
+    assert spent(again(stage)).try_from == 500
+
+
+def test_a_failure_of_the_first_phase_is_none_of_the_phase_before_a_pause() -> None:
+    stage = told(a_script(), 150, earlier_steps=100).wait(150).respec(suspend=True).settle()
+    again(stage.respec(suspend=False).settle().call_in())
+    telling(stage, step=5, resumed_step=0).rank_dies("worker-1", a_death(attempt=stage.status.attempt, step=5))
+    assert (line(stage).step, line(stage).earlier_steps) == (5, None)
+
+
 def test_a_pod_that_was_lost_cannot_say_it_and_the_status_does() -> None:
     stage = told(a_script().wait(10), 150, earlier_steps=100).wait(10)
     for key in ("worker-0", "worker-1"):

@@ -74,6 +74,8 @@ def _line(
     )
     progress, older = facts.status.progress, resumption.still_before(facts)
     earlier = max((figures.count(rank.earlier_steps or 0) for rank in facts.ranks), default=0)
+    if not earlier and progress and all(rank.phase == "load" for rank in facts.ranks):
+        earlier = progress.earlier_steps or 0  # nobody is left to tell it
     if classes.class_of(
         failure.failure_class
     ).older:  # the rank that failed knows what it has saved; agents may be late
@@ -92,7 +94,7 @@ def _line(
         evidence=failure.evidence,
         step=step,
         steps_lost=None if script else 0 if gathers else max(0, step - resumes_at),
-        earlier_steps=earlier or (progress.earlier_steps if progress else None),
+        earlier_steps=symptom.earlier_steps if symptom else earlier or None,
         fingerprint=failure.fingerprint,
         resume_before=older or None,
         stacks=failure.stacks or None,

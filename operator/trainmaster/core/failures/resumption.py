@@ -23,7 +23,8 @@ def reached(facts: Facts) -> int:
 
     Where other programs of a script had trained before, it is none that the steps told now could be compared with.
     """
-    lines = facts.status.restarts
+    # Of lines that are closed something else is known: training has gone on since.
+    lines = facts.status.restarts if ledger.is_open(facts.status) else ()
     if lines and lines[-1].earlier_steps is not None:
         return facts.resumed_step or 0
     told = facts.status.progress.step if facts.status.progress else 0
