@@ -49,6 +49,7 @@ def _strategy(job: TrainingJob) -> Iterator[str]:
     if framework in WORDS:
         yield f"{strategy.type}, as the script itself does it by {framework}."
         yield WORDS[framework].finds
+        yield from (f"But {field} {why}." for field, why in unheard(job.spec))
         return
     row = TEXTBOOK[strategy.type]
     yield f"{strategy.type}: {row.title} ({taxonomy(strategy.type, strategy.options)}; {row.source})."

@@ -20,5 +20,7 @@ def unheard(spec: TrainingJobSpec) -> list[tuple[str, str]]:
     if attribute and getattr(spec.strategy, attribute) is not None:
         field = type(spec.strategy).model_fields[attribute].alias or attribute
         why = "is for a task; how the processes of a command exchange what they computed is the script's own affair"
-        found.append((f"spec.strategy.{field}", f"{why}: remove it"))
+        # A job of type Mesh must have one, whoever obeys it.
+        cure = "set spec.strategy.type to AllReduce and remove it" if attribute == "mesh" else "remove it"
+        found.append((f"spec.strategy.{field}", f"{why}: {cure}"))
     return found

@@ -27,7 +27,7 @@ from trainmaster.wire.strategies import WHOLE_MODELS
 TPU = "tpu"
 """The accelerator that is no model of a GPU: XLA devices."""
 _TPU_RESOURCE = "google.com/tpu"
-_GPU_RESOURCE = "nvidia.com/gpu"
+NVIDIA_GPU = "nvidia.com/gpu"
 GPU_MODEL = "nvidia.com/gpu.product"
 """The node label that NVIDIA's feature discovery sets: the model of GPU."""
 # What is compared with the template by `_says_one_thing`; rules/twice.py and rules/template.py have the rest.
@@ -43,7 +43,7 @@ class ReplicaSpec(Model):
     """GPUs of each replica; each gets a process (rank) of its own. 0 trains on CPUs with one process. Where the \
 container trainer of the template has resource claims (DRA), the devices that these hold: then no more are asked for \
 unless gpuResource is another than its default."""
-    gpu_resource: Annotated[str, Field(min_length=1, max_length=317)] = _GPU_RESOURCE
+    gpu_resource: Annotated[str, Field(min_length=1, max_length=317)] = NVIDIA_GPU
     """The resource that the GPUs are asked for by, for example amd.com/gpu."""
     accelerator: LabelValue | None = Field(
         default=None,
@@ -128,13 +128,13 @@ the program that trains, and the code of Trainmaster is added to PYTHONPATH."""
     def claims_devices(self) -> bool:
         """Return whether the devices come by resource claims, and not by a counted resource."""
         resources = self.trainer.resources if self.trainer else None
-        return bool(resources and resources.claims) and self.gpu_resource == _GPU_RESOURCE
+        return bool(resources and resources.claims) and self.gpu_resource == NVIDIA_GPU
 
     @property
     def device_resource(self) -> str:
         """Return the resource by which GPUs or TPU chips are requested."""
         # The API server fills the default in, so that alone does not tell whether the user wrote it.
-        own = self.gpu_resource != _GPU_RESOURCE
+        own = self.gpu_resource != NVIDIA_GPU
         return _TPU_RESOURCE if self.accelerator == TPU and not own else self.gpu_resource
 
 

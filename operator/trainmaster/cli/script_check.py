@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.roles import NVIDIA_GPU
 from trainmaster.local.devices import short_of_devices
 from trainmaster.wire import launchers, torchrun
 from trainmaster.wire.cleared_environment import not_counted
@@ -66,7 +67,7 @@ def devices_hint_of(job: TrainingJob, here: tuple[str, ...]) -> str:
     if not wanted:
         counts += "spec.workers.gpus asks for none"
         end = f"the job {end}, or set spec.workers.gpus"
-    elif short_of_devices(here, spec.workers, spec.spares):
+    elif spec.workers.device_resource == NVIDIA_GPU and short_of_devices(here, spec.workers, spec.spares):
         counts += f"this machine has {len(here)} of the {wanted} that the job asks for"
         end = f"a run here {end}"
     else:
