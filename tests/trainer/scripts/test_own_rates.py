@@ -14,13 +14,13 @@ from trainmaster_trainer.scripts.own_rates import own_rates
 SAVED = {"optimizer": "SGD", "schedule": "CosineAnnealingLR"}
 
 
-def an_optimizer() -> Optimizer:
-    return SGD([nn.Parameter(torch.ones(1))], lr=0.1, momentum=0.9)
+def an_optimizer(rate: float = 0.1) -> Optimizer:
+    return SGD([nn.Parameter(torch.ones(1))], lr=rate, momentum=0.9)
 
 
 def at_its_end() -> dict[str, Any]:
     """The state of an optimizer whose schedule has ended."""
-    optimizer = an_optimizer()
+    optimizer = an_optimizer(1.0)
     schedule = CosineAnnealingLR(optimizer, 2)
     for _ in range(2):
         optimizer.step()
@@ -37,7 +37,8 @@ def test_a_rate_of_a_schedule_that_is_left_is_not_taken(schedule: type[StepLR] |
         things["schedule"] = schedule(optimizer, 10)
     with own_rates(things, ["optimizer"], SAVED):
         optimizer.load_state_dict(at_its_end())
-    assert optimizer.param_groups[0]["lr"] == 0.1
+    group = optimizer.param_groups[0]
+    assert (group["lr"], group.get("initial_lr", 0.1), group["momentum"]) == (0.1, 0.1, 0.9)
 
 
 @pytest.mark.parametrize(

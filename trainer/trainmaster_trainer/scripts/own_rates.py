@@ -29,4 +29,6 @@ def own_rates(things: Mapping[str, Any], taken: Collection[str], kinds: Mapping[
     yield
     for optimizer, groups in zip(free, kept, strict=True):
         for group, own in zip(optimizer.param_groups, groups, strict=True):
+            for key in SETTINGS:
+                group.pop(key, None)  # a schedule that is made later would begin with the other job's initial_lr
             group.update(own)
