@@ -25,6 +25,7 @@ SCRIPTS = {"run.sh": "set -e\ncd /code\n\npython -I train.py \\\n  --lr 1\n"}
         (["bash", "-c", "python -I prepare.py && nice ./train.py"], ""),
         (["bash", "-c", "python -I -m torch.distributed.run train.py"], ""),
         (["bash", "-c", "env -i torchrun train.py"], "`env -i`"),
+        (["bash", "-c", "sudo chmod +x run.sh && my-train"], ""),
         (["bash", "-c", "python train.py -E -I"], ""),
         (["bash", "-c", "python -X dev -W Error train.py"], ""),
         (["bash", "absent.sh"], ""),

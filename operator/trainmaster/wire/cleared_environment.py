@@ -42,8 +42,9 @@ def _obstacles(command: Sequence[str], read: Read, depth: int) -> Iterator[str]:
         name, rest = PurePosixPath(word).name, command[place + 1 :]
         if name in _CLEARS and rest and _CLEARS[name].fullmatch(rest[0]):
             clears = f"`{name} {rest[0]}`" if name == "env" else "`sudo`"
-        if launcher_line.read(command[place:]) or name.endswith((".py", ".sh")):
-            yield clears  # the programs that it starts obey the environment, if it comes to them
+        # A launcher's programs obey the environment, if it comes to them; so may any script that is named.
+        if launcher_line.read(command[place:]) or (name.endswith((".py", ".sh")) and not clears):
+            yield clears
             return
         if launcher_line.is_python(word):
             options = rest[: launcher_line.python_options(rest)]

@@ -27,7 +27,10 @@ def reached(facts: Facts) -> int:
     lines = facts.status.restarts if ledger.is_open(facts.status) else ()
     if lines and lines[-1].earlier_steps is not None:
         return facts.resumed_step or 0
-    told = facts.status.progress.step if facts.status.progress else 0
+    progress = facts.status.progress
+    if not lines and facts.resumed_step is not None and progress and progress.earlier_steps:
+        return facts.resumed_step  # of the phase before a pause
+    told = progress.step if progress else 0
     if facts.regime.tells_steps_late():  # it runs already, so its last try began after these failures
         unknown = [line.step for line in lines if line.steps_lost is None and line.earlier_steps is None]
         return max(unknown, default=told) or told
