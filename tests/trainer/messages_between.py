@@ -114,4 +114,5 @@ def patience(group: Group) -> dict[str, float]:
     store: Any = group.store
     found = {name: one._get_backend(torch.device("cpu")).options._timeout for name, one in groups.items()}
     by_us = {"slots": slots._patience, "messages": messages._patience, "store": store.timeout}
+    dist.barrier()  # who ends while another one still connects its groups breaks that off
     return {name: time.total_seconds() for name, time in {**found, **by_us}.items()}

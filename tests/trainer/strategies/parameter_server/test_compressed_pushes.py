@@ -87,9 +87,9 @@ def test_complex_gradients_keep_their_imaginary_part(new_job: NewJob, crews: lis
 def test_the_accuracy_is_reached(new_job: NewJob, crews: list[Crew], name: str, least: float) -> None:
     job = new_job(
         strategy="ParameterServer",
-        strategy_options={"update": "Async", "maxStaleness": 4, "compression": name},
+        strategy_options={"update": "Async", "maxStaleness": 1, "compression": name},
         task="trainmaster_trainer.tasks.digits:Digits",
-        arguments={"hidden": 64},
+        arguments={"hidden": 256},
         steps=200,
         global_batch_size=128,
         checkpoint_every=200,

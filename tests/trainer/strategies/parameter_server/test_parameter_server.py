@@ -38,9 +38,9 @@ def test_synchronous_updates_give_the_losses_of_one_device(new_job: NewJob, new_
 def test_asynchronous_updates_reach_the_accuracy_in_25600_samples(
     new_crew: NewCrew, workers: int, servers: int
 ) -> None:
-    plan = {"task": DIGITS["task"], "arguments": {"hidden": 64}, "steps": 200, "global_batch_size": 128}
+    plan = {"task": DIGITS["task"], "arguments": {"hidden": 256}, "steps": 200, "global_batch_size": 128}
     # Without a bound, a gradient is as old as other work keeps its worker from the processor: no accuracy follows then.
-    options = {"update": "Async", "maxStaleness": 4}
+    options = {"update": "Async", "maxStaleness": 1}
     job = new_crew(workers, servers, checkpoint_every=100, strategy_options=options, **plan).start().finish()
     assert job.result()["metrics"]["accuracy"] > 0.95
     assert len(job.losses()) == 200
